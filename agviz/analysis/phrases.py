@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow
 from agviz.analysis.lineage import last_name
+from agviz.words.units import percent
 
 if TYPE_CHECKING:
     from agviz.analysis.faint import Faint
@@ -163,7 +164,7 @@ def practically_zero(
     if found.steps > 1:
         what = f"step by step, most of it in nodes like {node.short_name}"
     if shut is not None:
-        what += f", which is saturated: it lets {100 * shut:.2g} % through"
+        what += f", which is saturated: it lets {percent(shut)} through"
     times = f"; {found.steps:,} nodes of this kind made it smaller" if found.steps > 1 else ""
     own = "not known" if parameter.norm is None else f"{parameter.norm:.3g}"
     said = (

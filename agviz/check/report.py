@@ -13,7 +13,7 @@ from agviz.check.functions import judge
 from agviz.check.precision.comparing import compare
 from agviz.check.precision.compiled import compare_compiled
 from agviz.words.shapes import write_shape
-from agviz.words.units import plural
+from agviz.words.units import percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -310,13 +310,13 @@ def _compiled_otherwise(
         called = first.call.name.rpartition(".")[2].strip("_")
         where = (
             f"{called} is the first function whose result differs, by"
-            f" {_percent(first.deviation.share)} of its norm."
+            f" {percent(first.deviation.share)} of its norm."
         )
     return _found(
         "torch.compile computes another gradient",
         None if first is None else watch.frame(first.call.captured),
         f"The functions of backward pass {answer.passes}, compiled as one, give a gradient of"
-        f" {names[0]} that differs by {_percent(compiled.leaves[names[0]])} of its norm from that"
+        f" {names[0]} that differs by {percent(compiled.leaves[names[0]])} of its norm from that"
         f" without torch.compile{more}: more than rounding explains. {where} Leave that part out by"
         " torch.compiler.disable, and report it to PyTorch.",
     )
@@ -325,8 +325,8 @@ def _compiled_otherwise(
 def _imprecise(watch: GradientWatch, answer: PrecisionAnswer, first: FirstOff) -> Verdict:
     called = first.call.name.rpartition(".")[2].strip("_")
     off, expected = (
-        _percent(first.deviation.share),
-        _percent(first.deviation.expected / first.deviation.size if first.deviation.size else 0.0),
+        percent(first.deviation.share),
+        percent(first.deviation.expected / first.deviation.size if first.deviation.size else 0.0),
     )
     if first.dtype:
         heading = f"{called} rounds to {first.dtype} in a program that computes in float32"
@@ -346,7 +346,7 @@ def _imprecise(watch: GradientWatch, answer: PrecisionAnswer, first: FirstOff) -
         advice = "Compute that part in float64, or in another order (one sum instead of many)."
     what = "The gradient that comes to it" if first.in_backward else "Its result"
     names = list(answer.leaves)
-    worst = _percent(answer.leaves[names[0]])
+    worst = percent(answer.leaves[names[0]])
     more = f", and {plural(len(names) - 1, 'other')} less" if len(names) > 1 else ""
     said = (
         f"{what} is off by {off} of its norm, held against float64; to move all data by a rounding"
@@ -355,10 +355,6 @@ def _imprecise(watch: GradientWatch, answer: PrecisionAnswer, first: FirstOff) -
         f" {worst} in the end{more}. {advice}"
     )
     return _found(heading, watch.frame(first.call.captured), said)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %"
 
 
 # -- nothing ----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from agviz.check.broadcasting import (
 )
 from agviz.check.hooks import RepeatedHook, repeated_hooks
 from agviz.check.kept_call import KeptCalls
-from agviz.check.precision.tape import Tapes
+from agviz.check.precision.tape import ForwardTapes
 from agviz.check.recomputation import Modes, Recomputations, random_state
 from agviz.check.saved import ChangedTensor, SavedTensors, Write, nodes_to_run
 from agviz.record import mode_stack
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from agviz.check.kept_call import KeptCall
-    from agviz.check.precision.tape import Tape, TapeCall
+    from agviz.check.precision.tape import ForwardTape, TapeCall
     from agviz.traces.rows import Frame
 
 log = logging.getLogger("agviz")
@@ -83,7 +83,7 @@ class GradientWatch(CheckForward):
         super().__init__(*args, **kwargs)
         self.calls = KeptCalls()
         self.saved = SavedTensors()
-        self.tapes = Tapes(self.number, self.parameter)
+        self.tapes = ForwardTapes(self.number, self.parameter)
         self.recomputations = Recomputations(lambda: self._moment, self._observed)
         self.modes = Modes(lambda: self._moment, self._capture)
         self.changed: list[ChangedTensor] = []
@@ -185,9 +185,9 @@ class GradientWatch(CheckForward):
         except Exception as failure:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(failure)
 
-    def backward_begins(self, roots: Any, gradients: Any, inputs: Any) -> Tape | None:
+    def backward_begins(self, roots: Any, gradients: Any, inputs: Any) -> ForwardTape | None:
         """A call of backward or grad is about to run; gives the tape of its forward."""
-        tape: Tape | None = None
+        tape: ForwardTape | None = None
         try:
             self.passes += 1
             if self._is_listening:
@@ -203,7 +203,7 @@ class GradientWatch(CheckForward):
             self._give_up(error)
         return tape
 
-    def backward_ended(self, tape: Tape) -> None:
+    def backward_ended(self, tape: ForwardTape) -> None:
         """A call of backward has left its gradients."""
         try:
             with torch._C.DisableTorchFunction():
@@ -302,8 +302,8 @@ def _tensors(values: Iterable[Any]) -> list[Tensor]:
 
 def watched_engine(
     own: Any,
-    begins: Callable[[Any, Any, Any], Tape | None],
-    ended: Callable[[Tape], None],
+    begins: Callable[[Any, Any, Any], ForwardTape | None],
+    ended: Callable[[ForwardTape], None],
 ) -> Any:
     """An engine that runs everything on ``own``, and says when a call begins and has ended."""
 

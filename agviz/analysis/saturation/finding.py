@@ -10,7 +10,7 @@ from agviz.analysis.place import backward_pass
 from agviz.analysis.saturation.judging import saturated
 from agviz.analysis.saturation.reading import RunSaturation
 from agviz.words.labels import of_owner
-from agviz.words.units import plural
+from agviz.words.units import percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -133,7 +133,7 @@ def _heading(trace: Trace, found: Saturated) -> str:
 def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
     first = found[0]
     function = first.site.key.function
-    now, beside = _share(first.now), _share(first.beside)
+    now, beside = percent(first.now), percent(first.beside)
     lets = f"it lets {now} of the norm of the gradient through"
     if first.trend == "passes":
         yield f"In backward pass {first.at.graph_task} {lets}; before, it was up to {beside}."
@@ -232,10 +232,6 @@ def share_at_the_rim(function: str, outputs: Health) -> float | None:
     else:
         slope, bound = 1 - square, 1 - (1 - _NEAR) ** 2
     return min(1.0, max(0.0, 1 - max(0.0, slope) / bound))
-
-
-def _share(slope: float) -> str:
-    return f"{100 * slope:.2g} %"
 
 
 def _evidence(found: list[Saturated]) -> Iterator[str]:

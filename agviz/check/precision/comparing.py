@@ -12,7 +12,7 @@ which the data has is.
 Note [What counts]
 Only gradients of leaves are judged; where all of them are as expected, nothing else matters. Nor do
 gradients that are next to nothing beside the largest of the pass, as that of a bias before a batch
-norm, which is rounding noise by nature.
+norm, which is rounding noise by nature, or beside their own leaf, as of a loss that has come to 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from agviz.check.precision.tape import TapeError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agviz.check.precision.tape import Tape, TapeCall
+    from agviz.check.precision.tape import ForwardTape, TapeCall
 
 TRUST: Final = 50.0
 """Times the expected error that are allowed for."""
@@ -39,6 +39,8 @@ _NOTABLE: Final = 1e-4
 """Of a gradient's norm: by less it may be off, three of float32's seven digits."""
 _NEXT_TO_NOTHING: Final = 1e-4
 """Of the largest gradient of the pass."""
+_NEXT_TO_NOTHING_OF_LEAF: Final = 1e-6
+"""Of the leaf itself: steps by it hardly move that."""
 _SAME: Final = 1e-2
 """By so much of its norm the gradient of the run may differ from that computed again."""
 _CANCELS: Final = 1e-2
@@ -116,7 +118,7 @@ def off_by(one: Tensor, other: Tensor, expected: Deviation) -> Deviation:
     return expected._replace(error=_norm(_difference(one.double(), other.double())))
 
 
-def compare(tape: Tape) -> PrecisionAnswer:
+def compare(tape: ForwardTape) -> PrecisionAnswer:
     """Compute a pass again in float32 and float64, and compare."""
     answer = PrecisionAnswer(tape.number, why_not=tape.why_not)
     if answer.why_not:
@@ -130,7 +132,7 @@ def compare(tape: Tape) -> PrecisionAnswer:
     return answer
 
 
-def _compared(tape: Tape, answer: PrecisionAnswer) -> None:
+def _compared(tape: ForwardTape, answer: PrecisionAnswer) -> None:
     single = Replay(tape, in_double=False)
     double = Replay(tape, in_double=True)
     moved = [Replay(tape, in_double=True, moved=_EPSILON / 2, seed=seed) for seed in (1, 2)]
@@ -157,7 +159,7 @@ def _compared(tape: Tape, answer: PrecisionAnswer) -> None:
     answer.first = _first(tape, forward, facts, [single, double, *moved])
 
 
-def _leaves(tape: Tape, gradients: Sequence[Mapping[int, Tensor]]) -> dict[int, Deviation]:
+def _leaves(tape: ForwardTape, gradients: Sequence[Mapping[int, Tensor]]) -> dict[int, Deviation]:
     """Note [What counts]."""
     single, *_ = gradients
     largest = max((gradient.norm().item() for gradient in single.values()), default=0.0)
@@ -167,13 +169,14 @@ def _leaves(tape: Tape, gradients: Sequence[Mapping[int, Tensor]]) -> dict[int, 
         if len(every) < len(gradients) or gradient.dtype is not torch.float32:
             continue
         deviation = _deviation(every, 2 * len(tape.calls))
-        if max(deviation.size, _norm(gradient)) > _NEXT_TO_NOTHING * largest:
+        own = _NEXT_TO_NOTHING_OF_LEAF * _norm(tape.given[number].copy)
+        if max(deviation.size, _norm(gradient)) > max(own, _NEXT_TO_NOTHING * largest):
             found[number] = deviation
     return found
 
 
 def _first(
-    tape: Tape,
+    tape: ForwardTape,
     forward: Mapping[int, Deviation],
     facts: Mapping[int, tuple[str, bool]],
     replays: Sequence[Replay],
@@ -204,7 +207,7 @@ def _deviation(every: Sequence[Tensor], functions: int) -> Deviation:
     return Deviation(error, spread + _EPSILON * math.sqrt(functions) * size, size)
 
 
-def _check_same(tape: Tape, gradients: Mapping[int, Tensor]) -> None:
+def _check_same(tape: ForwardTape, gradients: Mapping[int, Tensor]) -> None:
     """What is computed again has to be what the program computed.
 
     Raises:

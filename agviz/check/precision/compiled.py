@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from agviz.check.precision.comparing import PrecisionAnswer
-    from agviz.check.precision.tape import Tape
+    from agviz.check.precision.tape import ForwardTape
 
 _INDENT: Final = "    "
 
 
-def compare_compiled(tape: Tape, answer: PrecisionAnswer) -> CompiledAnswer:
+def compare_compiled(tape: ForwardTape, answer: PrecisionAnswer) -> CompiledAnswer:
     """Run a pass compiled and as it is, and compare.
 
     Args:
@@ -40,7 +40,7 @@ def compare_compiled(tape: Tape, answer: PrecisionAnswer) -> CompiledAnswer:
         return CompiledAnswer(why_not=f"it can't be compiled ({type(error).__name__})")
 
 
-def _compared(tape: Tape, answer: PrecisionAnswer) -> CompiledAnswer:
+def _compared(tape: ForwardTape, answer: PrecisionAnswer) -> CompiledAnswer:
     if answer.why_not:
         raise TapeError(answer.why_not)
     places = list(answer.forward)
@@ -63,7 +63,7 @@ def _compared(tape: Tape, answer: PrecisionAnswer) -> CompiledAnswer:
 
 
 def _run(
-    tape: Tape, function: Callable[..., Sequence[Tensor]]
+    tape: ForwardTape, function: Callable[..., Sequence[Tensor]]
 ) -> tuple[Sequence[Tensor], dict[int, Tensor]]:
     """The results of calls, and the gradients of leaves."""
     leaves = {
@@ -88,7 +88,7 @@ class _Written:
         places: of calls whose first result is given back behind the roots.
     """
 
-    def __init__(self, tape: Tape, places: Sequence[int]) -> None:
+    def __init__(self, tape: ForwardTape, places: Sequence[int]) -> None:
         self._known: dict[str, Any] = {"torch": torch, "flat": _flat}
         kept = {place: number for number, place in enumerate(places)}
         rows = []

@@ -13,7 +13,7 @@ from agviz.record.arguments import tensors_given
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agviz.check.precision.tape import Tape, TapeCall
+    from agviz.check.precision.tape import ForwardTape, TapeCall
 
 _DOUBLE: Final[Mapping[torch.dtype, torch.dtype]] = {
     torch.float16: torch.float64,
@@ -36,7 +36,9 @@ class Replay:
         seed: of these moves.
     """
 
-    def __init__(self, tape: Tape, *, in_double: bool, moved: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, tape: ForwardTape, *, in_double: bool, moved: float = 0.0, seed: int = 0
+    ) -> None:
         self._tape = tape
         self._in_double = in_double
         self._moved = moved

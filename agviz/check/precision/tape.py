@@ -90,7 +90,7 @@ class GradientThen:
 
 
 @dataclass
-class Tape:
+class ForwardTape:
     """The forward of one backward pass."""
 
     number: int
@@ -252,7 +252,7 @@ class Tape:
         self._leaves.clear()
 
 
-class Tapes:
+class ForwardTapes:
     """The tapes of a program: of its first pass, and of the last after 1, 2, 4, 8 … passes.
 
     Args:
@@ -267,14 +267,14 @@ class Tapes:
         """Of modules that call each other."""
         self._has_begun = False
         """Whether a module was called, or a function made a node."""
-        self._current: Tape | None = None
-        self.kept: list[Tape] = []
+        self._current: ForwardTape | None = None
+        self.kept: list[ForwardTape] = []
 
     def entered(self) -> None:
         """A module is called; the outermost begins a forward, unless one is under way."""
         self._depth += 1
         if self._depth == 1 and not self._has_begun and self._is_wanted():
-            self._current = Tape(self._passes, self._numbered, self._named)
+            self._current = ForwardTape(self._passes, self._numbered, self._named)
             self._has_begun = True
 
     def left(self) -> None:
@@ -290,7 +290,7 @@ class Tapes:
                 return None
             if not any(tensor.requires_grad for _, tensor in tensors_of(args, kwargs)):
                 return None
-            self._current = Tape(self._passes, self._numbered, self._named)
+            self._current = ForwardTape(self._passes, self._numbered, self._named)
         return self._current.before(function, name, args, kwargs, captured)
 
     def after(
@@ -315,7 +315,7 @@ class Tapes:
         if self._current is not None:
             self._current.failed(name)
 
-    def backward_begins(self, roots: Any, gradients: Any) -> Tape | None:
+    def backward_begins(self, roots: Any, gradients: Any) -> ForwardTape | None:
         """A call of backward that writes ``.grad``; None: its forward was not noted."""
         self._passes += 1
         tape, self._current, self._has_begun = self._current, None, False
@@ -323,7 +323,7 @@ class Tapes:
             tape.backward_begins(roots, gradients)
         return tape
 
-    def backward_ended(self, tape: Tape) -> None:
+    def backward_ended(self, tape: ForwardTape) -> None:
         """It has ended well."""
         tape.backward_ended()
         self.kept = [*self.kept[:1], tape]
