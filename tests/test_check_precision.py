@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from agviz.analysis.outcome import Outcome
 from agviz.check.session import GradientCheck
@@ -30,8 +31,8 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
-def checked(program: Callable[[], object]) -> CheckReport:
-    check = GradientCheck()
+def checked(program: Callable[[], object], *, compiles: bool = False) -> CheckReport:
+    check = GradientCheck(compiles=compiles)
     check.start()
     try:
         program()
@@ -324,3 +325,65 @@ def test_what_a_program_draws_stays() -> None:
     report = checked(lambda: seen.append(program()))
     assert report.in_double == 1
     assert all(torch.equal(one, two) for one, two in zip(plain, seen[0], strict=True))
+
+
+# -- compiled ---------------------------------------------------------------------------------
+
+
+class _Miscompiled(TorchFunctionMode):
+    """Takes another function for sigmoid, as a compiler with a fault would."""
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        del types
+        if func is torch.sigmoid:
+            return functional.hardsigmoid(*args)
+        return func(*args, **(kwargs or {}))
+
+
+def gated() -> None:
+    net = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Dropout(0.2))
+    hidden = net(torch.randn(16, 8))
+    gate = torch.sigmoid(hidden)  # the gate
+    (hidden * gate).square().mean().backward()
+
+
+def test_another_gradient_when_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            with _Miscompiled():
+                return function(*args)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    report = checked(gated, compiles=True)
+    assert report.outcome is Outcome.FOUND
+    (verdict,) = report.verdicts
+    assert verdict.heading == "torch.compile computes another gradient"
+    lines, first = inspect.getsourcelines(gated)
+    at = next(first + n for n, line in enumerate(lines) if "# the gate" in line)
+    assert verdict.line == f"tests/test_check_precision.py:{at} in gated"
+    assert "sigmoid is the first function" in verdict.paragraph
+
+
+@pytest.mark.slow
+def test_the_same_gradient_when_compiled() -> None:
+    report = checked(gated, compiles=True)
+    assert report.outcome is Outcome.NOTHING_UNUSUAL, report.verdicts
+    assert report.compiled == 1, report.not_compiled
+
+
+def test_a_compiler_that_fails_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(_: Callable[..., Any]) -> Callable[..., Any]:
+        raise RuntimeError("no C++ compiler")
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    report = checked(gated, compiles=True)
+    assert report.outcome is Outcome.NOTHING_UNUSUAL
+    assert "it can't be compiled (RuntimeError)" in report.verdicts[0].paragraph

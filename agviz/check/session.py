@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from torch.autograd.variable import Variable
@@ -32,6 +33,8 @@ class GradientCheck:
 
     def start(self) -> None:
         """Get between the program and torch."""
+        if self._compiles:  # when the program has ended, Python refuses to import it
+            importlib.import_module("concurrent.futures.process")
         packing_hooks.start()
         self._names.start()
         self._watch.start()

@@ -5,7 +5,8 @@ torch.autograd.Functions, held against numerical derivatives of their forward at
 run; tensors that were changed between forward and backward past torch's version counter; losses
 whose shapes broadcast; checkpoints that compute something else in backward; and gradients of which
 float32 loses more than rounding explains. Custom Functions, and the forward of two backward passes,
-are called again when the script has ended.
+are called again when the script has ended. With --compile, these forwards are also compiled by
+torch.compile, and their gradients compared.
 
   agviz check train.py --epochs 1
   agviz check -m my_package.train
