@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame
 
 _MOST_NAMED: Final = 4
+_MANY_TIMES: Final = 10.0
 
 
 @dataclass
@@ -303,31 +304,29 @@ def _compiled_otherwise(
     watch: GradientWatch, answer: PrecisionAnswer, compiled: CompiledAnswer
 ) -> Verdict:
     names = list(compiled.leaves)
-    more = f", and {plural(len(names) - 1, 'other')} less" if len(names) > 1 else ""
+    more = f", those of {plural(len(names) - 1, 'other')} by less" if len(names) > 1 else ""
     where = "It begins in backward: the results of the forward are the same."
     first = compiled.first
     if first is not None:
         called = first.call.name.rpartition(".")[2].strip("_")
         where = (
             f"{called} is the first function whose result differs, by"
-            f" {percent(first.deviation.share)} of its norm."
+            f" {_of_norm(first.deviation.share)}."
         )
     return _found(
         "torch.compile computes another gradient",
         None if first is None else watch.frame(first.call.captured),
         f"The functions of backward pass {answer.passes}, compiled as one, give a gradient of"
-        f" {names[0]} that differs by {percent(compiled.leaves[names[0]])} of its norm from that"
-        f" without torch.compile{more}: more than rounding explains. {where} Leave that part out by"
+        f" {names[0]} that differs by {_of_norm(compiled.leaves[names[0]])} from that without"
+        f" torch.compile{more}: more than rounding explains. {where} Leave that part out by"
         " torch.compiler.disable, and report it to PyTorch.",
     )
 
 
 def _imprecise(watch: GradientWatch, answer: PrecisionAnswer, first: FirstOff) -> Verdict:
     called = first.call.name.rpartition(".")[2].strip("_")
-    off, expected = (
-        percent(first.deviation.share),
-        percent(first.deviation.expected / first.deviation.size if first.deviation.size else 0.0),
-    )
+    size = first.deviation.size
+    expected = percent(first.deviation.expected / size if size else 0.0)
     if first.dtype:
         heading = f"{called} rounds to {first.dtype} in a program that computes in float32"
         advice = (
@@ -346,15 +345,20 @@ def _imprecise(watch: GradientWatch, answer: PrecisionAnswer, first: FirstOff) -
         advice = "Compute that part in float64, or in another order (one sum instead of many)."
     what = "The gradient that comes to it" if first.in_backward else "Its result"
     names = list(answer.leaves)
-    worst = percent(answer.leaves[names[0]])
-    more = f", and {plural(len(names) - 1, 'other')} less" if len(names) > 1 else ""
+    more = f", those of {plural(len(names) - 1, 'other')} by less" if len(names) > 1 else ""
     said = (
-        f"{what} is off by {off} of its norm, held against float64; to move all data by a rounding"
-        f" error moves it by {expected}. It is the first function of backward pass {answer.passes}"
-        f" that is off by more than rounding explains. The gradient of {names[0]} is off by"
-        f" {worst} in the end{more}. {advice}"
+        f"{what} is off by {_of_norm(first.deviation.share)}, held against float64; to move all"
+        f" data by a rounding error moves it by {expected}. It is the first function of backward"
+        f" pass {answer.passes} that is off by more than rounding explains. The gradient of {names[0]} is off by"
+        f" {_of_norm(answer.leaves[names[0]])} in the end{more}. {advice}"
     )
     return _found(heading, watch.frame(first.call.captured), said)
+
+
+def _of_norm(share: float) -> str:
+    return (
+        f"{share:,.3g} times its norm" if share >= _MANY_TIMES else f"{percent(share)} of its norm"
+    )
 
 
 # -- nothing ----------------------------------------------------------------------------------
