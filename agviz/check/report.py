@@ -346,11 +346,12 @@ def _imprecise(watch: GradientWatch, answer: PrecisionAnswer, first: FirstOff) -
     what = "The gradient that comes to it" if first.in_backward else "Its result"
     names = list(answer.leaves)
     more = f", those of {plural(len(names) - 1, 'other')} by less" if len(names) > 1 else ""
+    worst = _of_norm(answer.leaves[names[0]])
     said = (
         f"{what} is off by {_of_norm(first.deviation.share)}, held against float64; to move all"
         f" data by a rounding error moves it by {expected}. It is the first function of backward"
-        f" pass {answer.passes} that is off by more than rounding explains. The gradient of {names[0]} is off by"
-        f" {_of_norm(answer.leaves[names[0]])} in the end{more}. {advice}"
+        f" pass {answer.passes} that is off by more than rounding explains. The gradient of"
+        f" {names[0]} is off by {worst} in the end{more}. {advice}"
     )
     return _found(heading, watch.frame(first.call.captured), said)
 
