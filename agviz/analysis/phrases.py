@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import GradientRow
 from agviz.analysis.lineage import last_name
+from agviz.words.units import percent
 
 if TYPE_CHECKING:
     from agviz.analysis.faint import Faint
@@ -142,13 +143,28 @@ def _by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> Gradie
 
 
 def practically_zero(
-    parameter: ParameterRow, graph_task: int, norm: float, found: Faint
+    parameter: ParameterRow,
+    graph_task: int,
+    norm: float,
+    found: Faint,
+    shut: float | None = None,
 ) -> GradientRow:
-    """The row of a parameter whose gradient fell to next to nothing."""
+    """The row of a parameter whose gradient fell to next to nothing.
+
+    Args:
+        parameter: which.
+        graph_task: where.
+        norm: of its gradient.
+        found: where it fell.
+        shut: what share of a gradient's norm the node there lets through, where it is an activation
+            whose outputs are at the rim.
+    """
     node = found.node
     what = f"at {node.short_name}"
     if found.steps > 1:
         what = f"step by step, most of it in nodes like {node.short_name}"
+    if shut is not None:
+        what += f", which is saturated: it lets {percent(shut)} through"
     times = f"; {found.steps:,} nodes of this kind made it smaller" if found.steps > 1 else ""
     own = "not known" if parameter.norm is None else f"{parameter.norm:.3g}"
     said = (

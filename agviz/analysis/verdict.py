@@ -23,6 +23,7 @@ from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.program_error import program_error
 from agviz.analysis.refused import refused
+from agviz.analysis.saturation.finding import saturation
 from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from agviz.analysis.outside import Outside
     from agviz.analysis.program_error import ProgramError
     from agviz.analysis.refused import RefusedCall
+    from agviz.analysis.saturation.finding import Saturation
     from agviz.analysis.slow_shape import SlowShape
     from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.graph_tasks import GraphTasks
@@ -56,7 +58,7 @@ _MOST_NAMED: Final = 3
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | GraphGrowth | HookGrowth"
-    " | SlowShape | StepFinding | ProgramError"
+    " | SlowShape | StepFinding | ProgramError | Saturation"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 
@@ -134,6 +136,9 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     found = sorted(_found(trace, graph_task), key=lambda verdict: not verdict.is_found)
+    if not any(verdict.is_found for verdict in found):  # else it may be what follows
+        shut = saturation(trace, graph_task)
+        found = found if shut is None else [of_failure(shut, trace), *found]
     return tuple(found) or (_not_found(trace, graph_task),)
 
 

@@ -22,6 +22,7 @@ from agviz.analysis.phrases import (
     unreached,
 )
 from agviz.analysis.place import backward_pass
+from agviz.analysis.saturation.openness import RIM, openness, slope
 from agviz.analysis.untrained import LAST_PASSES
 from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
 from agviz.analysis.verdict import PassMark, marks
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, GraphTaskRow
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, GraphTaskRow, NodeRow
 
 HINT: Final = (
     "With --check-forward (agviz run) or check_forward=True (agviz.trace) the recording tells the "
@@ -234,7 +235,8 @@ class _Why:
                 self._faintness[task.id] = faintness
             next_to_nothing = faintness.find(found.node, health.norm, parameter.norm)
             if next_to_nothing is not None:
-                return practically_zero(parameter, task.id, health.norm, next_to_nothing)
+                shut = self._shut(task.id, next_to_nothing.node)
+                return practically_zero(parameter, task.id, health.norm, next_to_nothing, shut)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
             reason = "whether its gradient is zero was not measured"
@@ -256,6 +258,12 @@ class _Why:
             reason=reason,
             graph_task=task.id,
         )
+
+    def _shut(self, graph_task: int, node: NodeRow) -> float | None:
+        """What share an activation lets through whose outputs are at the rim; None: it is none."""
+        flow = self._vanishing.flow(graph_task)
+        far = openness(flow, node)
+        return None if far is None or far > RIM else slope(flow, node)
 
     def _nonfinite(
         self, parameter: ParameterRow, health: HealthRow, graph_task: int

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.source import source_line
 from agviz.analysis.verdict import Verdict
+from agviz.check.evaluation import unnoticed
 from agviz.check.functions import judge
+from agviz.check.precision.comparing import compare
+from agviz.check.precision.compiled import compare_compiled
 from agviz.words.shapes import write_shape
-from agviz.words.units import plural
+from agviz.words.units import percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,12 +21,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.check.kept_call import CustomFunction
+    from agviz.check.precision.comparing import CompiledAnswer, FirstOff, PrecisionAnswer
     from agviz.check.recomputation import DifferentRun
     from agviz.check.saved import ChangedTensor
     from agviz.check.watch import GradientWatch
     from agviz.traces.rows import Frame
 
 _MOST_NAMED: Final = 4
+_MANY_TIMES: Final = 10.0
 
 
 @dataclass
@@ -41,6 +46,14 @@ class CheckReport:
     """Custom Functions of which nothing is said, and why."""
     checkpoints: int = 0
     """Recomputations that were held against their forward."""
+    in_double: int = 0
+    """Backward passes that were computed again in float64."""
+    not_in_double: str = ""
+    """Why one was not."""
+    compiled: int = 0
+    """Backward passes that were compiled and run again."""
+    not_compiled: str = ""
+    """Why one was not, though it was asked for."""
 
     @property
     def outcome(self) -> Outcome:
@@ -61,11 +74,20 @@ class CheckReport:
             "functions": self.functions,
             "not_judged": self.not_judged,
             "checkpoints": self.checkpoints,
+            "in_double": self.in_double,
+            "not_in_double": self.not_in_double or None,
+            "compiled": self.compiled,
+            "not_compiled": self.not_compiled or None,
         }
 
 
-def report_of(watch: GradientWatch) -> CheckReport:
-    """Judge what was seen; calls custom Functions again: Note [After the program]."""
+def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
+    """Judge what was seen; calls custom Functions again: Note [After the program].
+
+    Args:
+        watch: what was seen.
+        compiles: whether passes are held against the same under ``torch.compile``.
+    """
     report = CheckReport(
         passes=watch.passes,
         saved_tensors=watch.saved.checked,
@@ -77,6 +99,7 @@ def report_of(watch: GradientWatch) -> CheckReport:
         *_recomputed(watch),
         *_hooks(watch),
         *_functions(watch, report),
+        *_precision(watch, report, compiles=compiles),
     ]
     report.verdicts = _once_each(found) or [_nothing(watch, report)]
     return report
@@ -254,6 +277,91 @@ def _first_call(about: CustomFunction) -> str:
     return f"{about.function.__module__}.{about.function.__qualname__}"
 
 
+# -- precision --------------------------------------------------------------------------------
+
+
+def _precision(watch: GradientWatch, report: CheckReport, *, compiles: bool) -> Iterator[Verdict]:
+    """The first pass in which float32 is not enough, or that is another when it is compiled."""
+    tapes, watch.tapes.kept = watch.tapes.kept, []
+    for tape in tapes:
+        with unnoticed():
+            answer = compare(tape)
+            compiled = compare_compiled(tape, answer) if compiles else None
+        report.in_double += not answer.why_not
+        report.not_in_double = report.not_in_double or answer.why_not
+        if compiled is not None:
+            report.compiled += not compiled.why_not
+            report.not_compiled = report.not_compiled or compiled.why_not
+        if answer.first is not None:
+            yield _imprecise(watch, answer, answer.first)
+        if compiled is not None and compiled.leaves:
+            yield _compiled_otherwise(watch, answer, compiled)
+        if answer.first is not None or (compiled is not None and compiled.leaves):
+            return
+
+
+def _compiled_otherwise(
+    watch: GradientWatch, answer: PrecisionAnswer, compiled: CompiledAnswer
+) -> Verdict:
+    names = list(compiled.leaves)
+    more = f", those of {plural(len(names) - 1, 'other')} by less" if len(names) > 1 else ""
+    where = "It begins in backward: the results of the forward are the same."
+    first = compiled.first
+    if first is not None:
+        called = first.call.name.rpartition(".")[2].strip("_")
+        where = (
+            f"{called} is the first function whose result differs, by"
+            f" {_of_norm(first.deviation.share)}."
+        )
+    return _found(
+        "torch.compile computes another gradient",
+        None if first is None else watch.frame(first.call.captured),
+        f"The functions of backward pass {answer.passes}, compiled as one, give a gradient of"
+        f" {names[0]} that differs by {_of_norm(compiled.leaves[names[0]])} from that without"
+        f" torch.compile{more}: more than rounding explains. {where} Leave that part out by"
+        " torch.compiler.disable, and report it to PyTorch.",
+    )
+
+
+def _imprecise(watch: GradientWatch, answer: PrecisionAnswer, first: FirstOff) -> Verdict:
+    called = first.call.name.rpartition(".")[2].strip("_")
+    size = first.deviation.size
+    expected = percent(first.deviation.expected / size if size else 0.0)
+    if first.dtype:
+        heading = f"{called} rounds to {first.dtype} in a program that computes in float32"
+        advice = (
+            f"Leave {first.dtype} out there, or use torch.autocast, which keeps in float32 what"
+            " needs it."
+        )
+    elif first.cancels:
+        heading = f"float32 loses the digits of a difference in {called}"
+        advice = (
+            "What is subtracted is nearly equal: subtract before you square, exponentiate or sum"
+            " (torch.var, expm1, log1p), or compute that part in float64."
+        )
+    else:
+        place = "the backward of " if first.in_backward else ""
+        heading = f"float32 is not precise enough in {place}{called}"
+        advice = "Compute that part in float64, or in another order (one sum instead of many)."
+    what = "The gradient that comes to it" if first.in_backward else "Its result"
+    names = list(answer.leaves)
+    more = f", those of {plural(len(names) - 1, 'other')} by less" if len(names) > 1 else ""
+    worst = _of_norm(answer.leaves[names[0]])
+    said = (
+        f"{what} is off by {_of_norm(first.deviation.share)}, held against float64; to move all"
+        f" data by a rounding error moves it by {expected}. It is the first function of backward"
+        f" pass {answer.passes} that is off by more than rounding explains. The gradient of"
+        f" {names[0]} is off by {worst} in the end{more}. {advice}"
+    )
+    return _found(heading, watch.frame(first.call.captured), said)
+
+
+def _of_norm(share: float) -> str:
+    return (
+        f"{share:,.3g} times its norm" if share >= _MANY_TIMES else f"{percent(share)} of its norm"
+    )
+
+
 # -- nothing ----------------------------------------------------------------------------------
 
 
@@ -277,6 +385,11 @@ def _nothing(watch: GradientWatch, report: CheckReport) -> Verdict:
         )
     if report.checkpoints:
         looked.append(f"{plural(report.checkpoints, 'recomputation')} of checkpoints")
+    if report.in_double:
+        passes = plural(report.in_double, "backward pass", "backward passes")
+        looked.append(f"{passes} in float32 against float64")
+    if report.compiled:
+        looked.append("the same under torch.compile")
     looked.append("the shapes of losses")
     passes = plural(report.passes, "backward pass", "backward passes")
     said = [f"Looked at, in {passes}: {', '.join(looked)}."]
@@ -284,6 +397,10 @@ def _nothing(watch: GradientWatch, report: CheckReport) -> Verdict:
     said += [f"Not judged: {name} ({why})." for name, why in reasons[:_MOST_NAMED]]
     if len(reasons) > _MOST_NAMED:
         said.append(f"Nor {plural(len(reasons) - _MOST_NAMED, 'other Function')}.")
+    if report.not_in_double:
+        said.append(f"Not held against float64: a pass ({report.not_in_double}).")
+    if report.not_compiled:
+        said.append(f"Not compiled: a pass ({report.not_compiled}).")
     said.append("Not looked at: derivatives of torch's own, compiled code, other processes.")
     return Verdict(
         outcome=Outcome.NOTHING_UNUSUAL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from torch.autograd.variable import Variable
@@ -18,20 +19,29 @@ if TYPE_CHECKING:
 
 
 class GradientCheck:
-    """From :meth:`start` to :meth:`stop` the gradients of this process are looked at."""
+    """From :meth:`start` to :meth:`stop` the gradients of this process are looked at.
 
-    def __init__(self) -> None:
+    Args:
+        compiles: whether backward passes are held against the same under ``torch.compile``.
+    """
+
+    def __init__(self, *, compiles: bool = False) -> None:
+        self._compiles = compiles
         self._names = Names()
         self._watch = GradientWatch(self._names, Registry())
         self._forget: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Get between the program and torch."""
+        if self._compiles:  # when the program has ended, Python refuses to import it
+            importlib.import_module("concurrent.futures.process")
         packing_hooks.start()
         self._names.start()
         self._watch.start()
         self._own = Variable._execution_engine
-        Variable._execution_engine = watched_engine(self._own, self._watch.backward_begins)
+        Variable._execution_engine = watched_engine(
+            self._own, self._watch.backward_begins, self._watch.backward_ended
+        )
         self._forget = after_import(
             "torch._dynamo.eval_frame", self._watch.stay_out_of_compiled_code
         )
@@ -42,6 +52,6 @@ class GradientCheck:
         Variable._execution_engine = self._own
         self._watch.stop()
         packing_hooks.stop()
-        report = report_of(self._watch)
+        report = report_of(self._watch, compiles=self._compiles)
         self._names.stop()
         return report

@@ -20,6 +20,7 @@ from agviz.check.broadcasting import (
 )
 from agviz.check.hooks import RepeatedHook, repeated_hooks
 from agviz.check.kept_call import KeptCalls
+from agviz.check.precision.tape import ForwardTapes
 from agviz.check.recomputation import Modes, Recomputations, random_state
 from agviz.check.saved import ChangedTensor, SavedTensors, Write, nodes_to_run
 from agviz.record import mode_stack
@@ -31,7 +32,10 @@ from agviz.traces.rows import visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from torch.nn import Module
+
     from agviz.check.kept_call import KeptCall
+    from agviz.check.precision.tape import ForwardTape, TapeCall
     from agviz.traces.rows import Frame
 
 log = logging.getLogger("agviz")
@@ -55,6 +59,7 @@ class _WatchedCall:
         "kept",
         "name",
         "random_state",
+        "taped",
         "words",
         "written",
     )
@@ -64,6 +69,7 @@ class _WatchedCall:
         self.captured = captured
         self.first_nr: int = _C._autograd._get_sequence_nr()
         self.kept: KeptCall | None = None
+        self.taped: TapeCall | None = None
         self.is_outer = False
         self.words = ""
         self.random_state = 0
@@ -77,6 +83,7 @@ class GradientWatch(CheckForward):
         super().__init__(*args, **kwargs)
         self.calls = KeptCalls()
         self.saved = SavedTensors()
+        self.tapes = ForwardTapes(self.number, self.parameter)
         self.recomputations = Recomputations(lambda: self._moment, self._observed)
         self.modes = Modes(lambda: self._moment, self._capture)
         self.changed: list[ChangedTensor] = []
@@ -138,6 +145,7 @@ class GradientWatch(CheckForward):
                 if self.recomputations.running():
                     call.words = words(args, kwargs)
                     call.random_state = random_state(name, next(iter(_tensors(args)), None))
+                call.taped = self.tapes.before(function, name, args, kwargs, call.captured)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(error)
             return None
@@ -153,6 +161,7 @@ class GradientWatch(CheckForward):
     ) -> None:
         """It gave back ``result``, or raised ``error``."""
         if error is not None:
+            self.tapes.failed(call.name)
             if self.recomputations.running():
                 self._in_checkpoint(call, [])
             return
@@ -171,13 +180,19 @@ class GradientWatch(CheckForward):
                 if self.recomputations.running():
                     self._in_checkpoint(call, given)
                 self._loss(call, args, kwargs, result)
+                makes_nodes = end > call.first_nr
+                self.tapes.after(call.taped, call.name, args, result, makes_nodes=makes_nodes)
         except Exception as failure:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(failure)
 
-    def backward_begins(self, roots: Any, inputs: Any) -> None:
-        """A call of backward or grad is about to run."""
+    def backward_begins(self, roots: Any, gradients: Any, inputs: Any) -> ForwardTape | None:
+        """A call of backward or grad is about to run; gives the tape of its forward."""
+        tape: ForwardTape | None = None
         try:
             self.passes += 1
+            if self._is_listening:
+                with torch._C.DisableTorchFunction():
+                    tape = self.tapes.backward_begins(roots, gradients)
             if self._is_listening and len(self.changed) < _MOST_CHANGED:
                 with torch._C.DisableTorchFunction():
                     nodes = nodes_to_run(roots, inputs)
@@ -186,6 +201,23 @@ class GradientWatch(CheckForward):
                         self.hooks.setdefault(self.parameter(each.tensor), each)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(error)
+        return tape
+
+    def backward_ended(self, tape: ForwardTape) -> None:
+        """A call of backward has left its gradients."""
+        try:
+            with torch._C.DisableTorchFunction():
+                self.tapes.backward_ended(tape)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+            self._give_up(error)
+
+    def _entered(self, module: Module, args: Any) -> None:
+        super()._entered(module, args)
+        self.tapes.entered()
+
+    def _left(self, module: Module, args: Any, output: Any) -> None:
+        super()._left(module, args, output)
+        self.tapes.left()
 
     @contextlib.contextmanager
     def _observed(self) -> Iterator[None]:
@@ -268,8 +300,12 @@ def _tensors(values: Iterable[Any]) -> list[Tensor]:
     return [each for each in values if isinstance(each, Tensor)]
 
 
-def watched_engine(own: Any, begins: Callable[[Any, Any], None]) -> Any:
-    """An engine that runs everything on ``own``, and says when a call begins."""
+def watched_engine(
+    own: Any,
+    begins: Callable[[Any, Any, Any], ForwardTape | None],
+    ended: Callable[[ForwardTape], None],
+) -> Any:
+    """An engine that runs everything on ``own``, and says when a call begins and has ended."""
 
     class _Engine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         def queue_callback(self, callback: Callable[[], None]) -> None:
@@ -279,8 +315,14 @@ def watched_engine(own: Any, begins: Callable[[Any, Any], None]) -> Any:
             return bool(own.is_checkpoint_valid())
 
         def run_backward(self, *args: Any, **kwargs: Any) -> Any:
-            inputs = args[4] if len(args) > 4 else kwargs.get("inputs")
-            begins(args[0] if args else kwargs.get("tensors"), inputs)
-            return own.run_backward(*args, **kwargs)
+            names = ("tensors", "grad_tensors", "keep_graph", "create_graph", "inputs")
+            told = {**kwargs, **dict(zip(names, args, strict=False))}
+            inputs = told.get("inputs")
+            tape = begins(told.get("tensors"), told.get("grad_tensors") or (), inputs)
+            result = own.run_backward(*args, **kwargs)
+            is_plain = told.get("accumulate_grad") and not inputs and not told.get("create_graph")
+            if tape is not None and is_plain:
+                ended(tape)
+            return result
 
     return _Engine()

@@ -3,8 +3,10 @@
 The script runs once, as it is, and its results stay the same. Looked at are: the backward of custom
 torch.autograd.Functions, held against numerical derivatives of their forward at the tensors of the
 run; tensors that were changed between forward and backward past torch's version counter; losses
-whose shapes broadcast; and checkpoints that compute something else in backward. Custom Functions
-are called again when the script has ended.
+whose shapes broadcast; checkpoints that compute something else in backward; and gradients of which
+float32 loses more than rounding explains. Custom Functions, and the forward of two backward passes,
+are called again when the script has ended. With --compile, these forwards are also compiled by
+torch.compile, and their gradients compared.
 
   agviz check train.py --epochs 1
   agviz check -m my_package.train
@@ -48,8 +50,13 @@ _NO_TORCH = Verdict(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``agviz check``."""
-    parser.usage = "agviz check [--json] (script.py | -m module) [args ...]"
+    parser.usage = "agviz check [--json] [--compile] (script.py | -m module) [args ...]"
     parser.add_argument("--json", action="store_true", help="for other programs")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="also hold gradients against those of the same functions under torch.compile",
+    )
     parser.add_argument("-m", dest="as_module", action="store_true", help="run a module")
     parser.add_argument("target", metavar="script.py", help="the script, or with -m the module")
     parser.add_argument(
@@ -61,15 +68,16 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int]:
     """Make everything ready and return the program."""
     program = Program(arguments.target, arguments.arguments, as_module=arguments.as_module)
     require_torch()
-    return _Checking(program, as_json=arguments.json).run
+    return _Checking(program, as_json=arguments.json, compiles=arguments.compile).run
 
 
 class _Checking:
     """A program with what is found about it."""
 
-    def __init__(self, program: Program, *, as_json: bool) -> None:
+    def __init__(self, program: Program, *, as_json: bool, compiles: bool) -> None:
         self.program = program
         self.as_json = as_json
+        self.compiles = compiles
         self.process = os.getpid()
         self.stop: Callable[[], CheckReport] | None = None
 
@@ -87,7 +95,7 @@ class _Checking:
     def _start(self) -> None:
         from agviz.check.session import GradientCheck
 
-        check = GradientCheck()
+        check = GradientCheck(compiles=self.compiles)
         try:
             check.start()
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on

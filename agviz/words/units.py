@@ -64,6 +64,12 @@ def factor(value: float) -> str:
     return f"{digits}e{int(power)}"
 
 
+def percent(share: float) -> str:
+    """A share with two significant digits, or to the whole: ``0.0021 %``, ``8.4 %``, ``100 %``."""
+    value = 100 * share
+    return f"{value:.2g} %" if value < 9.95 else f"{value:,.0f} %"
+
+
 def plural(number: int, noun: str, several: str = "") -> str:
     """``1 node``, ``2 nodes``, ``12,345 nodes``; ``several`` where an s is not enough."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or f'{noun}s'}"

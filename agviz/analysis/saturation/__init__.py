@@ -1,0 +1,1 @@
+"""Activations at the rim of their range: over depth, over steps of a recurrence, over passes."""

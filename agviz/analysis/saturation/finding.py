@@ -1,0 +1,245 @@
+"""What is said of activations that are saturated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.place import backward_pass
+from agviz.analysis.saturation.judging import saturated
+from agviz.analysis.saturation.reading import RunSaturation
+from agviz.words.labels import of_owner
+from agviz.words.units import percent, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from agviz.analysis.saturation.judging import Saturated, Trend
+    from agviz.measure.values import Health
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
+
+_MOST_NAMED: Final = 3
+_STATES: Final[Mapping[str, str]] = {"softmax": "nearly one-hot", "relu": "nearly all 0"}
+_NEAR: Final = 0.05
+"""Of the ends of the range: what counts as the rim where a share of outputs is told."""
+_LEAST_SHARE: Final = 0.5
+_REMEDIES: Final[Mapping[str, Mapping[str, str]]] = {
+    "relu": {
+        "passes": "A step has moved what goes in below 0: take a smaller learning rate or clip"
+        " gradients, and make that layer anew, or use an activation with a slope on both sides"
+        " (leaky ReLU, GELU).",
+        "start": "Look at the initial bias and weights before it, and at the scale of the data.",
+    },
+    "softmax": {
+        "passes": "Its logits have grown: take a smaller learning rate, or bound them by"
+        " normalising what they are made of.",
+        "start": "Its logits are too large: scale them, as attention does by 1 / sqrt(d), raise the"
+        " temperature, or normalise its input.",
+    },
+    "": {
+        "passes": "What goes in has grown: take a smaller learning rate, or normalise what goes in"
+        " (LayerNorm).",
+        "start": "What goes in is too large: use smaller initial weights, or normalise the input.",
+    },
+}
+"""By function (the last: any other), by trend; what has none of its own is told ``start``."""
+_OF_CALLS: Final = (
+    "What comes back in from step to step is too large: use smaller (orthogonal) recurrent"
+    " weights, normalise the state, or take gates (GRU, LSTM)."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saturation:
+    """Activations that let next to nothing of a gradient through, and how that came."""
+
+    trend: Trend
+    """Held against what: earlier ``passes``, earlier ``calls`` in the pass, ``siblings``; or so
+    from the ``start``."""
+    function: str
+    module: str
+    """Of the first of them; empty: it is in none."""
+    graph_task: int
+    """The pass that was looked at last."""
+    frame: Frame | None
+    heading: str
+    paragraph: str
+    slope: float
+    """The norm of what it lets through over that of what comes."""
+    evidence: tuple[str, ...]
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        yield from self.evidence
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": f"saturation: {self.trend}",
+            "heading": self.heading,
+            "function": self.function,
+            "module": self.module or None,
+            "graph_task": self.graph_task,
+            "line": None if self.frame is None else str(self.frame),
+            "slope": self.slope,
+            "paragraph": self.paragraph,
+        }
+
+
+def saturation(trace: Trace, graph_task: int | None = None) -> Saturation | None:
+    """The activations that are saturated in a run, or in one pass; None: none are.
+
+    Raises:
+        agviz.errors.TraceError: there is no such graph task, or the file is damaged.
+    """
+    found = saturated(RunSaturation(trace, graph_task))
+    return _told(trace, found) if found else None
+
+
+def _told(trace: Trace, found: list[Saturated]) -> Saturation:
+    first = found[0]
+    function, module, _ = first.site.key
+    return Saturation(
+        trend=first.trend,
+        function=function,
+        module=module,
+        graph_task=first.at.graph_task,
+        frame=first.site.frame,
+        heading=_heading(trace, first),
+        paragraph=" ".join(_said(trace, found)),
+        slope=first.now,
+        evidence=tuple(_evidence(found)),
+    )
+
+
+def _heading(trace: Trace, found: Saturated) -> str:
+    what = of_owner(found.site.key.function, found.site.key.module or None)
+    state = _STATES.get(found.site.key.function, "saturated")
+    state = "dead" if found.site.key.function == "relu" and not found.now else state
+    if found.trend == "passes":
+        where = backward_pass(trace, found.since.graph_task)
+        return f"{what} is {state} from {where} on"
+    where = f"backward pass {found.at.graph_task}"
+    if found.trend == "calls":
+        several = f"{found.others:,} {_calls(found)}"
+        return f"{what} is {state} after the first of its {several}, in {where}"
+    if found.trend == "siblings":
+        return f"{what} is {state}, {plural(found.others, 'other')} like it are not, in {where}"
+    return f"{what} is {state} from the first backward pass on"
+
+
+def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
+    first = found[0]
+    function = first.site.key.function
+    now, beside = percent(first.now), percent(first.beside)
+    lets = f"it lets {now} of the norm of the gradient through"
+    if first.trend == "passes":
+        yield f"In backward pass {first.at.graph_task} {lets}; before, it was up to {beside}."
+        yield from _of_loss(trace, first)
+    elif first.trend == "calls":
+        half = first.others - first.others // 2
+        yield (
+            f"In the last {half:,} of its {first.others:,} {_calls(first)} {lets}, in the first"
+            f" {beside}: of what comes before them hardly anything is learnt."
+        )
+    elif first.trend == "siblings":
+        yield f"There {lets}, in the other places the pass calls {function} {beside}."
+    else:
+        yield f"Before anything was learnt, {lets}; open, it would let {beside} through."
+    yield from _at_the_rim(trace, first)
+    others = [each for each in found[1:] if each.site.key.function == function]
+    if others:
+        yield f"So is {function} in {plural(len(others), 'other place')}."
+    yield from _behind(first)
+    own = _REMEDIES.get(function, _REMEDIES[""])
+    if first.trend == "calls" and first.at.is_recurrent(first.site.key):
+        yield _OF_CALLS
+    else:
+        yield own.get(first.trend, own["start"])
+
+
+def _calls(found: Saturated) -> str:
+    return "steps" if found.at.is_recurrent(found.site.key) else "calls"
+
+
+def _of_loss(trace: Trace, found: Saturated) -> Iterator[str]:
+    losses = trace.losses()
+    if found.open_at is None:
+        return
+    then, now = losses.get(found.open_at.graph_task), losses.get(found.at.graph_task)
+    if then is not None and now is not None and math.isfinite(then) and math.isfinite(now):
+        yield f"The loss was {then:.3g} then and is {now:.3g} now."
+
+
+def _behind(found: Saturated) -> Iterator[str]:
+    leaves, of = found.at.reached(found.site.key)
+    names = found.at.names(leaves)
+    if not leaves or len(leaves) == of:
+        return
+    shown = ", ".join(names[:_MOST_NAMED])
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    told = f" ({shown}{more})" if names else ""
+    yield f"{len(leaves):,} of {plural(of, 'parameter')} get gradients through it{told}."
+
+
+def _at_the_rim(trace: Trace, found: Saturated) -> Iterator[str]:
+    """The least share of its outputs that must be at the rim, by mean and norm of the forward."""
+    shares = [
+        share
+        for node in found.site.nodes[-1:]
+        if (op := trace.forward_op(found.at.graph_task, node.index)) is not None
+        for row in op.outputs[:1]
+        if row.health is not None
+        and (share := share_at_the_rim(found.site.key.function, row.health)) is not None
+    ]
+    if not shares or shares[0] < _LEAST_SHARE:
+        return
+    told = f"{math.floor(100 * shares[0])} %"
+    if found.site.key.function == "relu":
+        yield f"{told} of its outputs are 0."
+    elif found.site.key.function == "softmax":
+        yield f"In at least {told} of its rows one entry is above {1 - _NEAR:.2f}."
+    else:
+        least = "0" if found.site.key.function == "sigmoid" else "-1"
+        yield f"At least {told} of its outputs are within {_NEAR:.2f} of {least} or 1."
+
+
+def share_at_the_rim(function: str, outputs: Health) -> float | None:
+    """The share of outputs (of softmax: of rows) that must be at the rim, at least.
+
+    Markov's inequality: a slope is never negative, so no more than the mean slope over a bound of
+    them are above that bound. The mean slope is known from the mean and the norm of the outputs.
+
+    Args:
+        function: which.
+        outputs: what was measured of what it put out.
+
+    Returns:
+        From 0 to 1; None: not measured, or not finite.
+    """
+    count, mean, norm = outputs.numbers, outputs.mean, outputs.norm
+    if not count or mean is None or norm is None or not outputs.is_finite:
+        return None
+    square = norm * norm / count
+    if function == "relu":
+        return outputs.zero / count
+    if function == "softmax":
+        slope, bound = 1 - square / mean if mean > 0 else 1.0, _NEAR
+    elif function == "sigmoid":
+        slope, bound = mean - square, _NEAR * (1 - _NEAR)
+    else:
+        slope, bound = 1 - square, 1 - (1 - _NEAR) ** 2
+    return min(1.0, max(0.0, 1 - max(0.0, slope) / bound))
+
+
+def _evidence(found: list[Saturated]) -> Iterator[str]:
+    for each in found:
+        site = each.site
+        where = f" at {site.key.line}" if site.key.line else ""
+        calls = ", ".join(f"{far:.2g}" for far in site.open[:8])
+        yield (
+            f"{of_owner(site.key.function, site.key.module or None)}{where}: open to {calls} of 1"
+            f" in backward pass {each.at.graph_task} ({each.trend})"
+        )

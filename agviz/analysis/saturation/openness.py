@@ -1,0 +1,93 @@
+"""How far an activation is open: what it lets through of a gradient, beside the most that it can.
+
+Note [Open]
+The derivative of sigmoid, tanh, ReLU or softmax is next to nothing where its output is at the rim
+of its range (0 and 1, -1 and 1, 0, one-hot). So the norm of what a node puts out over the norm of
+what came in is the slope that the gradient met, as a root mean square. Every recording holds both.
+The square of it, over that of the slope of a function that is not at its rim (:data:`SLOPES`;
+softmax over n entries: 1/n, as where all are equal), is how far the node is open: about the share
+of its outputs that are not at the rim, by the gradient that comes to them. For softmax, what it put
+out says more, where the forward is recorded: one minus the sum of squares of a row, over the most
+that it can be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.measures import bad
+from agviz.analysis.vanishing import GradientValue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agviz.analysis.vanishing import GradientFlow
+    from agviz.measure.values import Health
+    from agviz.traces.rows import NodeRow
+
+FUNCTIONS: Final[Mapping[str, str]] = {
+    "SigmoidBackward0": "sigmoid",
+    "TanhBackward0": "tanh",
+    "ReluBackward0": "relu",
+    "SoftmaxBackward0": "softmax",
+}
+"""Names of nodes, and of the functions that make them."""
+SLOPES: Final[Mapping[str, float]] = {"sigmoid": 0.25, "tanh": 1.0, "relu": 1.0}
+"""The largest slope of each function."""
+RIM: Final = 0.1
+"""So far open, or less, is an activation whose outputs are at the rim, if not on purpose."""
+
+
+def most(node: NodeRow) -> float | None:
+    """The slope of an activation that is open; None: the node is none, or that is not known."""
+    function = FUNCTIONS.get(node.short_name)
+    if function != "softmax":
+        return SLOPES.get(function or "")
+    shapes = node.input_shapes
+    entries = shapes[0][-1] if shapes and shapes[0] else 0
+    return 1 / entries if entries > 1 else None
+
+
+def slope(flow: GradientFlow, node: NodeRow) -> float | None:
+    """The norm of what a node put out over that of what came in; None: not known, or nothing came.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    value, came = next(iter(flow.inputs(node.index)))
+    if value is not GradientValue.SOME or came is None or bad(came) or not came.norm:
+        return None
+    value, gave = flow.output(node.index, 0)
+    if value is GradientValue.ZERO:
+        return 0.0
+    if value is not GradientValue.SOME or gave is None or bad(gave) or gave.norm is None:
+        return None
+    return gave.norm / came.norm
+
+
+def openness(flow: GradientFlow, node: NodeRow) -> float | None:
+    """How far an activation is open, from 0 to 1: Note [Open]; None: not known, or it is none.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    largest = most(node)
+    if largest is None:
+        return None
+    met = slope(flow, node)
+    return None if met is None else min(1.0, (met / largest) ** 2)
+
+
+def openness_of_rows(outputs: Health) -> float | None:
+    """How far a softmax is open, by what it put out; None: not measured, or rows of one entry.
+
+    Rows add up to 1, so the mean of all entries is one over the length of a row.
+
+    Args:
+        outputs: what was measured of it.
+    """
+    if not outputs.numbers or not outputs.mean or outputs.norm is None or not outputs.is_finite:
+        return None
+    squares = outputs.norm**2 / outputs.numbers / outputs.mean
+    room = 1 - outputs.mean
+    return min(1.0, max(0.0, 1 - squares) / room) if 0 < room < 1 else None

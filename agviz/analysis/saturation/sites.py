@@ -1,0 +1,137 @@
+"""The activations of a pass, by the line and module that called them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.saturation.openness import FUNCTIONS, openness, openness_of_rows, slope
+from agviz.analysis.vanishing import GradientFlow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame, NodeRow
+
+
+_WIDE: Final = 0.5
+"""A softmax that is so far open by its gradients is not looked up in the forward."""
+
+
+class SiteKey(NamedTuple):
+    """What is alike in several passes."""
+
+    function: str
+    module: str
+    line: str
+
+
+class Site(NamedTuple):
+    """A line of one module that calls an activation, once or again and again."""
+
+    key: SiteKey
+    frame: Frame | None
+    nodes: tuple[NodeRow, ...]
+    """In the order of the forward."""
+    open: tuple[float, ...]
+    """How far they are open, in the same order."""
+    slopes: tuple[float, ...]
+    """The norm of what each lets through over that of what comes."""
+
+    @property
+    def median(self) -> float:
+        """How far it is open, in the middle."""
+        return statistics.median(self.open)
+
+    @property
+    def slope(self) -> float:
+        """What it lets through, in the middle."""
+        return statistics.median(self.slopes)
+
+
+class PassSites:
+    """The activations of a pass of which it is known how far they are open.
+
+    Args:
+        trace: the trace.
+        graph_task: the pass.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+
+    def __init__(self, trace: Trace, graph_task: int) -> None:
+        self.graph_task = graph_task
+        self.sites: Mapping[SiteKey, Site] = {}
+        count = trace.graph_task(graph_task).nodes
+        labels = trace.node_labels(graph_task, 0, count)
+        found = [label.node for label in labels if label.name in FUNCTIONS]
+        if found:
+            self._flow = GradientFlow(trace, graph_task)
+            self._flow.read_all()
+            self.sites = _by_site(self._flow, found)
+
+    def siblings(self, key: SiteKey) -> list[Site]:
+        """The other sites that call the same function."""
+        return [
+            site
+            for each, site in self.sites.items()
+            if each.function == key.function and each != key
+        ]
+
+    def reached(self, key: SiteKey) -> tuple[set[int], int]:
+        """The leaves that gradients reach through a site, and how many the pass has."""
+        after: defaultdict[int, list[int]] = defaultdict(list)
+        for edge in self._flow.trace.edges(self.graph_task):
+            after[edge.producer].append(edge.consumer)
+        waiting = [node.index for node in self.sites[key].nodes]
+        seen = set(waiting)
+        while waiting:
+            for node in after[waiting.pop()]:
+                if node not in seen:
+                    seen.add(node)
+                    waiting.append(node)
+        leaves = {node.index for node in self._flow.nodes if node.is_leaf}
+        return seen & leaves, len(leaves)
+
+    def is_recurrent(self, key: SiteKey) -> bool:
+        """Whether its calls share a parameter, as the steps of a recurrence do."""
+        leaves, _ = self.reached(key)
+        calls = len(self.sites[key].nodes)
+        return any(2 * self._flow.nodes[leaf].dependencies >= calls for leaf in leaves)
+
+    def names(self, leaves: set[int]) -> list[str]:
+        """Names of those leaves that have one."""
+        return [name for leaf in sorted(leaves) if (name := self._flow.nodes[leaf].parameter)]
+
+
+def _by_site(flow: GradientFlow, found: Sequence[int]) -> dict[SiteKey, Site]:
+    nodes: defaultdict[SiteKey, list[NodeRow]] = defaultdict(list)
+    for index in found:
+        node = flow.nodes[index]
+        key = SiteKey(FUNCTIONS[node.short_name], node.module or "", node.line or "")
+        nodes[key].append(node)
+    sites = {}
+    for key, its in nodes.items():
+        its.sort(key=lambda node: node.sequence_nr or 0)
+        known = [
+            (node, far, met)
+            for node in its
+            if (far := _open(flow, node)) is not None and (met := slope(flow, node)) is not None
+        ]
+        if known:
+            kept, far_open, slopes = zip(*known, strict=True)
+            sites[key] = Site(key, kept[0].frame, kept, far_open, slopes)
+    return sites
+
+
+def _open(flow: GradientFlow, node: NodeRow) -> float | None:
+    far = openness(flow, node)
+    if far is None or far > _WIDE or FUNCTIONS[node.short_name] != "softmax":
+        return far
+    op = flow.trace.forward_op(flow.graph_task, node.index)
+    outputs = None if op is None or not op.outputs else op.outputs[0].health
+    by_rows = None if outputs is None else openness_of_rows(outputs)
+    return far if by_rows is None else by_rows

@@ -1,0 +1,27 @@
+"""The list of every message is what the code says."""
+
+from pathlib import Path
+
+from tests.messages import DOCUMENT, document, messages
+
+
+def test_the_list_is_of_this_code() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == document(), "run python -m tests.messages"
+
+
+def test_a_message_is_found_as_it_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "answer.py"
+    file.write_text(
+        '"""A docstring of some words."""\n'
+        "class A:\n"
+        "    name: str\n"
+        '    """A text below an attribute."""\n'
+        "def say(n):\n"
+        '    log.warning("not said to a user of it")\n'
+        '    return f"{n} of them came to" " their end, and"\\\n'
+        "        f\" {f'with {n} words more in it' if n else str()} it is over.\"\n"
+    )
+    assert messages(file) == [
+        "{…} of them came to their end, and {…} it is over.",
+        "with {…} words more in it",
+    ]

@@ -1,0 +1,213 @@
+"""Activations at the rim: what is measured is held against torch, what is said against programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import agviz
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.saturation.finding import Saturation, share_at_the_rim
+from agviz.analysis.saturation.openness import openness
+from agviz.analysis.vanishing import GradientFlow
+from agviz.analysis.verdict import verdicts
+from agviz.measure.health import measure
+from agviz.traces.reader import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HERE = Path(__file__).name
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+# -- what is measured -------------------------------------------------------------------------
+
+AT_THE_RIM: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": lambda y: (y - 0.5).abs() >= 0.45,
+    "tanh": lambda y: y.abs() >= 0.95,
+    "relu": lambda y: y == 0,
+    "softmax": lambda y: y.amax(-1) >= 0.95,
+}
+
+
+def put_out(function: str, x: Tensor) -> Tensor:
+    if function == "softmax":
+        return torch.softmax(x, -1)
+    found: Tensor = getattr(torch, function)(x)
+    return found
+
+
+@pytest.mark.parametrize("function", AT_THE_RIM)
+@pytest.mark.parametrize("scale", [0.1, 1.0, 8.0, 60.0, 1e4])
+def test_share_at_the_rim_is_never_more_than_torch_counts(function: str, scale: float) -> None:
+    y = put_out(function, scale * torch.randn(200, 12))
+    counted = AT_THE_RIM[function](y).float().mean().item()
+    share = share_at_the_rim(function, measure(y))
+    assert share is not None
+    assert share <= counted + 1e-6
+    if counted > 0.999:
+        assert share > 0.5
+
+
+@pytest.mark.parametrize(("function", "slope"), [("sigmoid", 0.25), ("tanh", 1.0), ("relu", 1.0)])
+def test_openness_is_the_slope_that_the_gradient_met(
+    function: str, slope: float, tmp_path: Path
+) -> None:
+    x = (2 * torch.randn(30, 5)).requires_grad_()
+    weight = torch.randn(30, 5)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        (put_out(function, x) * weight).sum().backward()
+    assert x.grad is not None
+    by_torch = ((x.grad.norm() / weight.norm()).item() / slope) ** 2
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        flow = GradientFlow(trace, trace.graph_tasks[0].id)
+        (node,) = [each for each in flow.nodes if each.short_name.lower().startswith(function)]
+        assert openness(flow, node) == pytest.approx(by_torch, rel=1e-4)
+
+
+# -- what is said -----------------------------------------------------------------------------
+
+
+def line_of(text: str) -> int:
+    rows = Path(__file__).read_text(encoding="utf-8").splitlines()
+    (number,) = [n for n, row in enumerate(rows, 1) if row.endswith(f"# {text}")]
+    return number
+
+
+def found(program: Callable[[], object], tmp_path: Path) -> Saturation:
+    with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
+        program()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        (verdict,) = verdicts(trace)
+    assert verdict.outcome is Outcome.FOUND, verdict.paragraph
+    assert isinstance(verdict.basis, Saturation)
+    said = f"{verdict.heading} {verdict.line} {verdict.source} {verdict.paragraph}"
+    assert len(said.split()) <= 120, said
+    return verdict.basis
+
+
+def fine(program: Callable[[], object], tmp_path: Path) -> None:
+    with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
+        program()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        (verdict,) = verdicts(trace)
+    assert verdict.outcome is Outcome.NOTHING_UNUSUAL, verdict.heading
+
+
+def steps(model: Callable[[Tensor], Tensor], parameters: list[nn.Parameter], rate: float) -> None:
+    optimizer = torch.optim.SGD(parameters, lr=rate)
+    for _ in range(6):
+        optimizer.zero_grad()
+        (model(torch.randn(16, 8)) - 1).square().mean().backward()
+        optimizer.step()
+
+
+class Net(nn.Module):
+    """Three tanh layers and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(3))
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)  # layers
+        out: Tensor = self.head(x)
+        return out
+
+
+def test_a_layer_beside_its_siblings(tmp_path: Path) -> None:
+    def program() -> None:
+        net = Net()
+        with torch.no_grad():
+            next(net.layers[1].parameters()).mul_(500)
+        steps(net, list(net.parameters()), 1e-4)
+
+    one = found(program, tmp_path)
+    assert one.trend == "siblings"
+    assert one.module == "layers.1.1"
+    assert one.frame is not None
+    assert one.frame.line == line_of("layers")
+
+
+def test_a_layer_beside_its_earlier_passes(tmp_path: Path) -> None:
+    def program() -> None:
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=1e-4)
+        for step in range(12):
+            optimizer.zero_grad()
+            (net(torch.randn(16, 8)) - 1).square().mean().backward()
+            optimizer.step()
+            if step == 6:
+                with torch.no_grad():
+                    next(net.layers[2].parameters()).mul_(500)
+
+    one = found(program, tmp_path)
+    assert one.trend == "passes"
+    assert "(the 8th of 12, after 7 optimizer steps) on" in one.heading
+
+
+def test_steps_of_a_recurrence(tmp_path: Path) -> None:
+    cell, head = nn.Linear(8, 8, bias=False), nn.Linear(8, 1)
+    nn.init.normal_(cell.weight, std=8.0)
+
+    def model(x: Tensor) -> Tensor:
+        state = x * 1e-3
+        for _ in range(8):
+            state = torch.tanh(cell(state))  # recurrence
+        out: Tensor = head(state)
+        return out
+
+    one = found(lambda: steps(model, [*cell.parameters(), *head.parameters()], 1e-4), tmp_path)
+    assert one.trend == "calls"
+    assert one.frame is not None
+    assert one.frame.line == line_of("recurrence")
+    assert "recurrent" in one.paragraph
+
+
+def test_all_relus_negative_from_the_start(tmp_path: Path) -> None:
+    first, head = nn.Linear(8, 8), nn.Linear(8, 1)
+    with torch.no_grad():
+        first.bias.fill_(-40)
+    one = found(
+        lambda: steps(
+            lambda x: head(first(x).relu()), [*first.parameters(), *head.parameters()], 1e-4
+        ),
+        tmp_path,
+    )
+    assert (one.trend, one.function, one.slope) == ("start", "relu", 0)
+    assert "100 % of its outputs are 0" in one.paragraph
+
+
+def test_a_net_of_small_weights_is_fine(tmp_path: Path) -> None:
+    net = Net()
+    fine(lambda: steps(net, list(net.parameters()), 1e-3), tmp_path)
+
+
+def test_an_output_that_is_sure_is_no_fault(tmp_path: Path) -> None:
+    layer = nn.Linear(8, 3)
+    with torch.no_grad():
+        layer.weight.mul_(100)
+    fine(lambda: steps(lambda x: layer(x).softmax(-1), list(layer.parameters()), 1e-4), tmp_path)
+
+
+def test_a_loss_that_fell_meanwhile_says_that_it_learns(tmp_path: Path) -> None:
+    first, head = nn.Linear(8, 8), nn.Linear(8, 1)
+    with torch.no_grad():
+        first.weight.mul_(300)
+        head.bias.fill_(4)
+
+    def program() -> None:
+        steps(lambda x: head(first(x).tanh()), [*first.parameters(), *head.parameters()], 0.1)
+
+    fine(program, tmp_path)
