@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from tests.gallery_frame import Program, programs
 from tests.hanging import TIMEOUT
+from tests.json_documents import hold
 
 PROGRAMS = programs("hang")
 
@@ -76,7 +76,7 @@ def test_the_answer_says_it_in_words(
     assert f"{program.path.name}:{program.cause} in " in paragraph
     path = folder / f"{program.name}.agviz"
     assert main(["explain", "--json", str(path)]) == 1
-    told = json.loads(capsys.readouterr().out)["failure"]
+    told = hold(capsys.readouterr().out, "explain")["failure"]
     assert [thread["name"] for thread in told["threads"] if thread["held"]] == program.all("thread")
     assert main(["explain", "--verbose", str(path)]) == 1
     words = " ".join(capsys.readouterr().out.split())

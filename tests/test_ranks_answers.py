@@ -10,6 +10,7 @@ import pytest
 
 from agviz.cli.main import main
 from tests.gallery_frame import Program, programs
+from tests.json_documents import hold
 from tests.rank_support import record
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def explained(
     record(program.path, folder, int(program.one("ranks") or 0), *arguments, options=options)
     capsys.readouterr()
     code = main(["explain", "--json", str(folder)])
-    return code, json.loads(capsys.readouterr().out)["verdicts"]
+    verdicts: list[dict[str, Any]] = hold(capsys.readouterr().out, "explain-ranks")["verdicts"]
+    return code, verdicts
 
 
 def check_cause(program: Program, said: dict[str, Any]) -> None:

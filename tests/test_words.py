@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from agviz.words.health import nonfinite
 from agviz.words.labels import numbered, of_owner, queue_label, with_origin
 from agviz.words.shapes import read_shape, write_shape
-from agviz.words.units import duration, size, ticks
+from agviz.words.units import duration, percent, size, ticks
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,11 @@ def test_labels() -> None:
     assert with_origin("MulBackward0", "encoder", "", None) == "MulBackward0 (encoder)"
     assert with_origin("MulBackward0") == "MulBackward0"
     assert [queue_label(queue) for queue in (-1, 0, 3)] == ["caller", "device 0", "device 3"]
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0, "0 %"), (2.13e-5, "0.0021 %"), (0.0844, "8.4 %"), (0.0996, "10 %"), (1.0, "100 %")],
+)
+def test_a_share_in_percent(share: float, said: str) -> None:
+    assert percent(share) == said

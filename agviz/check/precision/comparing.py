@@ -153,7 +153,7 @@ def _compared(tape: ForwardTape, answer: PrecisionAnswer) -> None:
     if not off:
         return
     answer.leaves = {
-        tape.given[number].name or "an unnamed tensor": each.share
+        tape.given[number].called: each.share
         for number, each in sorted(off.items(), key=lambda pair: -pair[1].share)
     }
     answer.first = _first(tape, forward, facts, [single, double, *moved])

@@ -53,7 +53,7 @@ def _compared(tape: ForwardTape, answer: PrecisionAnswer) -> CompiledAnswer:
     for number, expected in answer.gradients.items():
         deviation = off_by(gradients[number], eager_gradients[number], expected)
         if deviation.is_notable:
-            off[tape.given[number].name or "an unnamed tensor"] = deviation.share
+            off[tape.given[number].called] = deviation.share
     compiled = CompiledAnswer(dict(sorted(off.items(), key=lambda pair: -pair[1])))
     if off:
         for place, one, other in zip(places, found, eager, strict=True):

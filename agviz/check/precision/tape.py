@@ -23,6 +23,7 @@ from torch import Tensor
 from agviz.check.kept_call import mapped
 from agviz.record.arguments import tensors_given, tensors_of
 from agviz.record.torch_functions import leaves_torch
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,6 +80,11 @@ class GivenLeaf:
     requires_grad: bool
     name: str
     """Of a parameter; else empty."""
+
+    @property
+    def called(self) -> str:
+        """Its name, or its shape."""
+        return self.name or f"the leaf of shape {write_shape(self.copy.shape)}"
 
 
 @dataclass(slots=True)
