@@ -34,5 +34,5 @@ def hold(text: str, name: str) -> dict[str, Any]:
         wrong = [
             f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(found)
         ]
-        assert wrong == []
+        assert not wrong, "\n".join(wrong)
     return found

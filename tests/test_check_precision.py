@@ -355,7 +355,7 @@ def gated() -> None:
 
 
 def test_another_gradient_when_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    def compiled(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
             with _Miscompiled():
                 return function(*args)
@@ -381,7 +381,7 @@ def test_the_same_gradient_when_compiled() -> None:
 
 
 def test_a_compiler_that_fails_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compiled(_: Callable[..., Any]) -> Callable[..., Any]:
+    def compiled(_: Callable[..., Any], **__: Any) -> Callable[..., Any]:
         raise RuntimeError("no C++ compiler")
 
     monkeypatch.setattr(torch, "compile", compiled)

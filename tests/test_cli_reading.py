@@ -53,7 +53,7 @@ except ValueError:
 
 
 def run(
-    *arguments: str, cwd: Path, encoding: str = "utf-8", **env: str
+    *arguments: str, cwd: Path, encoding: str = "utf-8", fresh: bool = False, **env: str
 ) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k not in {"COLUMNS", "NO_COLOR"}}
     path = os.pathsep.join([str(ROOT), str(ROOT / "engine")])
@@ -62,6 +62,7 @@ def run(
         cwd=cwd,
         env={**environment, "PYTHONPATH": path, "PYTHONIOENCODING": encoding, **env},
         encoding=encoding,
+        fresh=fresh,
     )
 
 
@@ -172,7 +173,7 @@ def test_reading_leaves_torch_out(recorded: Path, tmp_path: Path) -> None:
         ["issue", "-o", str(tmp_path)],
         ["whatif"],
     ):
-        finished = run(*call, str(recorded), cwd=tmp_path, PYTHONPATH=path)
+        finished = run(*call, str(recorded), cwd=tmp_path, fresh=True, PYTHONPATH=path)
         assert (finished.returncode, finished.stderr) == (0, "False\n"), call
 
 
@@ -515,13 +516,13 @@ def test_the_doctor_demo_and_run_without_torch(tmp_path: Path) -> None:
     )
     (tmp_path / "program.py").write_text("print('ran')")
     path = os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "engine")])
-    doctor = run("doctor", cwd=tmp_path, PYTHONPATH=path)
+    doctor = run("doctor", cwd=tmp_path, fresh=True, PYTHONPATH=path)
     assert doctor.returncode == 1
     assert "not installed" in doctor.stdout
     assert "pip install 'torch>=2.10,<2.16'" in doctor.stdout
-    refused = run("demo", cwd=tmp_path, PYTHONPATH=path)
+    refused = run("demo", cwd=tmp_path, fresh=True, PYTHONPATH=path)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "not installed" in refused.stderr
-    ended = run("run", "program.py", cwd=tmp_path, PYTHONPATH=path)
+    ended = run("run", "program.py", cwd=tmp_path, fresh=True, PYTHONPATH=path)
     assert (ended.returncode, ended.stdout) == (0, "ran\n")
     assert ended.stderr.startswith("agviz: no backward pass was recorded in ")

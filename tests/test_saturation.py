@@ -211,3 +211,18 @@ def test_a_loss_that_fell_meanwhile_says_that_it_learns(tmp_path: Path) -> None:
         steps(lambda x: head(first(x).tanh()), [*first.parameters(), *head.parameters()], 0.1)
 
     fine(program, tmp_path)
+
+
+def test_a_hook_that_takes_the_gradient_is_no_saturation(tmp_path: Path) -> None:
+    first, head = nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def model(x: Tensor) -> Tensor:
+        hidden = first(x).sigmoid()
+        hidden.register_hook(torch.zeros_like)
+        out: Tensor = head(hidden)
+        return out
+
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        steps(model, [*first.parameters(), *head.parameters()], 1e-4)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert not any(isinstance(each.basis, Saturation) for each in verdicts(trace))

@@ -206,6 +206,16 @@ def test_what_explain_rests_on(
     hold(said(OF_A_TRACE["summary"], path), "summary")
 
 
+def test_what_saturation_rests_on(tmp_path: Path, said: Callable[[list[str], Path], str]) -> None:
+    first, head = torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)
+    torch.nn.init.constant_(first.bias, -40)
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        head(first(torch.randn(16, 8)).relu()).sum().backward()
+    failure = hold(said(OF_A_TRACE["explain"], path), "explain")["failure"]
+    assert failure["kind"] == "saturation: start"
+
+
 def test_every_kind_of_event_and_failure_is_met_or_known() -> None:
     """All that can be is named: kinds come from the code."""
     from agviz_engine.events import EVENT_TYPES

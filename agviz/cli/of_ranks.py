@@ -8,6 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.gradients import WORDS
+from agviz.analysis.median import median
 from agviz.analysis.outcome import EXIT_CODES, Outcome
 from agviz.analysis.verdict import marks
 from agviz.analysis.why import why
@@ -21,7 +22,6 @@ from agviz.ranks.answers.found import numbers
 from agviz.ranks.answers.gradients import unequal
 from agviz.ranks.answers.graphs import parting
 from agviz.ranks.folder import Folder
-from agviz.ranks.median import median
 from agviz.ranks.run import Run
 from agviz.ranks.whatif import Reduction, without_straggler
 from agviz.ranks.work import PHASES, own_times_of_passes

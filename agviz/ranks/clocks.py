@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from agviz.ranks.median import median
+from agviz.analysis.median import median
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.ranks.median import median
+from agviz.analysis.median import median
 from agviz.ranks.run import waits_for_all
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.median import median
 from agviz.ranks.clocks import Awaited, clocks
 from agviz.ranks.facts import facts
-from agviz.ranks.median import median
 from agviz.traces.nodes import undisturbed
 
 if TYPE_CHECKING:

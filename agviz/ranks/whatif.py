@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz.analysis.median import median
 from agviz.errors import AgvizError
-from agviz.ranks.median import median
 from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:

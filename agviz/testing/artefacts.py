@@ -12,7 +12,7 @@ from agviz.errors import AgvizError, DrawingError
 from agviz.testing.attempt import DOT, GRAPH, REPORT, SUMMARY, TRACE
 from agviz.testing.failing import Failing
 from agviz.testing.grouping import named
-from agviz.testing.pages.report import Pictures, Said, report_page
+from agviz.testing.pages.report import Pictures, PrintedText, report_page
 from agviz.testing.paths import shown
 from agviz.testing.verdict import judge, last_nodes, lines
 from agviz.traces.reader import Trace
@@ -63,7 +63,7 @@ def leave(
             data["report"] = shown(folder / REPORT)
             told = _brief(data, failing) if judged.is_brief else _in_full(data, found, threads)
             data["section"] = "\n".join(map(clean, told))
-            said = Said(
+            said = PrintedText(
                 source=[] if found.frame is None else source_around(found.frame, path),
                 threads=threads,
                 pytest=failing.said,

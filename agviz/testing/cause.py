@@ -25,7 +25,7 @@ _OWN: Final = re.compile(r"\S+\.agviz\b|\d+(?:[.,]\d+)*(?:e[-+]?\d+)?")
 """What is a test's own in a heading: files and numbers."""
 
 
-class Cause(NamedTuple):
+class FailureCause(NamedTuple):
     """Why a test failed, as far as others can have failed for the same."""
 
     key: str
@@ -34,12 +34,12 @@ class Cause(NamedTuple):
     """A heading for all of them."""
 
 
-NO_ANOMALY: Final = Cause("no anomaly", "no anomaly found in the backward passes")
-DIED_EARLY: Final = Cause("died", "the process died, and there is no trace")
-NO_BACKWARD: Final = Cause("no backward", "no backward pass ran: nothing was recorded")
+NO_ANOMALY: Final = FailureCause("no anomaly", "no anomaly found in the backward passes")
+DIED_EARLY: Final = FailureCause("died", "the process died, and there is no trace")
+NO_BACKWARD: Final = FailureCause("no backward", "no backward pass ran: nothing was recorded")
 
 
-def of_verdict(found: Verdict) -> Cause:
+def of_verdict(found: Verdict) -> FailureCause:
     """The cause that a verdict names."""
     basis = found.basis
     kind = type(basis).__name__ if basis is not None else ""
@@ -50,20 +50,20 @@ def of_verdict(found: Verdict) -> Cause:
     return _at(found, kind)
 
 
-def of_missing(found: Verdict, row: GradientRow) -> Cause:
+def of_missing(found: Verdict, row: GradientRow) -> FailureCause:
     """The cause why parameters have no gradient."""
     return _at(found, f"{row.gradient} {row.cause or ''}")
 
 
-def of_words(found: Verdict) -> Cause:
+def of_words(found: Verdict) -> FailureCause:
     """The cause of what is told by its words alone: a check that failed, and the like."""
     return _at(found, _words(found))
 
 
-def of_functions(names: str) -> Cause:
+def of_functions(names: str) -> FailureCause:
     """The same of numbers that are wrong, where derivatives written by hand took part."""
     title = f"{NO_ANOMALY.title}; custom Functions that took part: {names}"
-    return Cause(f"{NO_ANOMALY.key}: {names}", title) if names else NO_ANOMALY
+    return FailureCause(f"{NO_ANOMALY.key}: {names}", title) if names else NO_ANOMALY
 
 
 def without_pass(heading: str) -> str:
@@ -71,9 +71,9 @@ def without_pass(heading: str) -> str:
     return _PASSES.sub("", _OF_A_PASS.sub("", heading))
 
 
-def _at(found: Verdict, kind: str) -> Cause:
+def _at(found: Verdict, kind: str) -> FailureCause:
     where = f"at {found.line}" if found.line else _words(found)
-    return Cause(f"{kind} {where}", without_pass(found.heading))
+    return FailureCause(f"{kind} {where}", without_pass(found.heading))
 
 
 def _words(found: Verdict) -> str:

@@ -15,7 +15,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from agviz.testing.grouping import Group
+    from agviz.testing.grouping import FailureGroup
     from agviz.testing.report_data import ReportData
 
 _MOST_ANNOTATIONS: Final = 10
@@ -38,7 +38,7 @@ def commands(data: Sequence[ReportData]) -> list[str]:
     return [_annotation(group) for group in found[:_MOST_ANNOTATIONS]]
 
 
-def _annotation(group: Group) -> str:
+def _annotation(group: FailureGroup) -> str:
     first = group.first
     file, line = _place(first["file"]), first["line"]
     if not file:
@@ -92,7 +92,7 @@ def summarize(data: Sequence[ReportData], index: str) -> None:
         raise AgvizError(f"the step summary {path} can't be written: {error.strerror}") from error
 
 
-def _in_bounds(found: Sequence[Group], index: str) -> Iterator[str]:
+def _in_bounds(found: Sequence[FailureGroup], index: str) -> Iterator[str]:
     failed = len({each["test"] for group in found for each in group.failures})
     yield f"### agviz: {plural(failed, 'failing test')}, {plural(len(found), 'cause')}\n"
     left = _MOST_BYTES
@@ -107,7 +107,7 @@ def _in_bounds(found: Sequence[Group], index: str) -> Iterator[str]:
         yield f"\nAll of it: `{shown(index)}` in the artefact of this job.\n"
 
 
-def _block(group: Group) -> Iterator[str]:
+def _block(group: FailureGroup) -> Iterator[str]:
     """A cause in HTML, in which nothing of a test's text is taken for Markdown."""
     first = group.first
     heading = f"<b>{first['glyph']} {_plain(group.title)}</b>"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agviz.testing.report_data import ReportData
 
 
-class Group(NamedTuple):
+class FailureGroup(NamedTuple):
     """Tests that failed for the same."""
 
     failures: list[ReportData]
@@ -40,7 +40,7 @@ class Group(NamedTuple):
         return self.first["cause"] in {NO_ANOMALY.key, NO_BACKWARD.key}
 
 
-def groups(data: Iterable[ReportData]) -> list[Group]:
+def groups(data: Iterable[ReportData]) -> list[FailureGroup]:
     """All failures: what was found first, the most frequent causes first, plain ones last."""
     last: dict[tuple[str, str, str], ReportData] = {}
     for each in data:
@@ -49,10 +49,10 @@ def groups(data: Iterable[ReportData]) -> list[Group]:
     found: dict[str, list[ReportData]] = {}
     for each in last.values():
         found.setdefault(each["cause"], []).append(each)
-    return sorted(map(Group, found.values()), key=_rank)
+    return sorted(map(FailureGroup, found.values()), key=_rank)
 
 
-def _rank(group: Group) -> tuple[bool, bool, int]:
+def _rank(group: FailureGroup) -> tuple[bool, bool, int]:
     return not group.is_found, group.is_plain, -len(group.failures)
 
 

@@ -443,7 +443,9 @@ class PluginSession:
         if failing is not None and not data["cause"]:
             why = cause.NO_BACKWARD
             if data["problem"]:
-                why = cause.Cause(data["problem"], f"nothing was recorded: {data['problem']}")
+                why = cause.FailureCause(
+                    data["problem"], f"nothing was recorded: {data['problem']}"
+                )
             data["cause"], data["title"] = why
             data["error"] = failing.first_line
         data["without_baseline"] = (

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agviz.analysis.gradients import Gradients
-    from agviz.testing.cause import Cause
+    from agviz.testing.cause import FailureCause
     from agviz.testing.failing import Failing
     from agviz.traces.reader import Trace
 
@@ -47,7 +47,7 @@ class Judged(NamedTuple):
     verdict: Verdict
     is_brief: bool
     """Whether a line will do: nothing was found, and gradients have no part in the failure."""
-    cause: Cause
+    cause: FailureCause
     """What other tests may have failed for, too."""
 
 
@@ -102,7 +102,7 @@ def judge_passes(trace: Trace, first: int) -> Verdict:
 
 def _found(
     trace: Trace, judged: Verdict, functions: Functions, failing: Failing
-) -> tuple[Verdict, Cause] | None:
+) -> tuple[Verdict, FailureCause] | None:
     if judged.is_found:
         return judged, cause.of_verdict(judged)
     if failing.wrong:
@@ -118,7 +118,7 @@ def _found(
     return _missing(trace)
 
 
-def _missing(trace: Trace) -> tuple[Verdict, Cause] | None:
+def _missing(trace: Trace) -> tuple[Verdict, FailureCause] | None:
     """The first parameter without a gradient, or else another leaf."""
     answers: tuple[tuple[str, Callable[[Trace], Gradients]], ...]
     answers = ("why", why), ("summary", leaves)

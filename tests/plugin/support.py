@@ -12,11 +12,15 @@ import pytest
 from tests import python_process
 
 
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """As ``pytester.runpytest_subprocess``, with torch imported already."""
+def run(pytester: pytest.Pytester, *arguments: str, fresh: bool = False) -> pytest.RunResult:
+    """As ``pytester.runpytest_subprocess``, with torch imported already unless it is ``fresh``."""
     command = [sys.executable, "-m", "pytest", f"--basetemp={pytester.path / 'base'}"]
     done = python_process.run(
-        [*command, "--tb=short", *arguments], cwd=pytester.path, env=dict(os.environ), timeout=600
+        [*command, "--tb=short", *arguments],
+        cwd=pytester.path,
+        env=dict(os.environ),
+        timeout=600,
+        fresh=fresh,
     )
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)

@@ -259,7 +259,7 @@ def test_off_imports_neither_torch_nor_what_records(pytester: pytest.Pytester) -
             ]
         """
     )
-    result = run(pytester)
+    result = run(pytester, fresh=True)
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("*= agviz =*")
 
@@ -267,7 +267,7 @@ def test_off_imports_neither_torch_nor_what_records(pytester: pytest.Pytester) -
 def test_a_run_that_recorded_nothing_says_so(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\ndef test_nothing(): assert 'torch' not in sys.modules")
     said = "asked to record (--agviz=on), but none of 1 test ran a backward pass: nothing was*"
-    run(pytester, "--agviz=on").stdout.fnmatch_lines([said])
+    run(pytester, "--agviz=on", fresh=True).stdout.fnmatch_lines([said])
     run(pytester, "--agviz=on", "--hide-agviz-summary").stdout.no_fnmatch_line(said)
     assert not (pytester.path / "agviz-results").exists()
 

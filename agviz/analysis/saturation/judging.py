@@ -12,9 +12,9 @@ which all parameters learn: what it puts out is the output.
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from agviz.analysis.median import median
 from agviz.analysis.saturation.openness import RIM, most
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def _over_calls(run: RunSaturation, key: SiteKey) -> Iterator[Saturated]:
     calls = len(site.open)
     if calls < _FEWEST_CALLS or run.is_learning(run.passes[0].graph_task):
         return
-    early, late = max(site.open[: calls // 4]), statistics.median(site.open[calls // 2 :])
+    early, late = max(site.open[: calls // 4]), median(site.open[calls // 2 :])
     if late <= RIM < early and early >= _TIMES * late:
-        slopes = statistics.median(site.slopes[calls // 2 :]), max(site.slopes[: calls // 4])
+        slopes = median(site.slopes[calls // 2 :]), max(site.slopes[: calls // 4])
         yield Saturated("calls", site, last, None, _since(run, key), *slopes, calls)
 
 
@@ -125,11 +125,11 @@ def _beside_siblings(run: RunSaturation, key: SiteKey) -> Iterator[Saturated]:
         siblings = each.siblings(key)
         if key not in each.sites or len(siblings) < _FEWEST_SIBLINGS:
             return
-        usual = statistics.median(site.median for site in siblings)
+        usual = median(site.median for site in siblings)
         if usual < _TIMES * each.sites[key].median or _is_output(each, key):
             return
     site = last.sites[key]
-    usual = statistics.median(site.slope for site in siblings)
+    usual = median(site.slope for site in siblings)
     yield Saturated("siblings", site, last, None, run.passes[0], site.slope, usual, len(siblings))
 
 
@@ -144,6 +144,9 @@ def _from_the_start(run: RunSaturation, key: SiteKey) -> Iterator[Saturated]:
         return
     site = last.sites[key]
     largest = most(site.nodes[-1]) or 1.0
+    # A mask, or a gate that picks, leaves one entry on purpose: that alone is no saturation.
+    if key.function == "softmax" and site.slope * _TIMES > largest:
+        return
     yield Saturated("start", site, last, None, first, site.slope, largest, len(site.open))
 
 

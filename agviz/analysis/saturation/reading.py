@@ -8,9 +8,9 @@ The first, the last two and some between, evenly apart: up to eight, whose nodes
 from __future__ import annotations
 
 import math
-import statistics
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.median import median
 from agviz.analysis.saturation.sites import PassSites
 from agviz.traces.rows import GraphTaskStatus
 
@@ -76,7 +76,7 @@ class RunSaturation:
         ]
         if len(known) < 2:
             return False
-        first, last = known[0], statistics.median(known[-_LAST_LOSSES:])
+        first, last = known[0], median(known[-_LAST_LOSSES:])
         return first - last >= (1 - _FALLEN) * abs(first) > 0
 
     def loss(self, graph_task: int) -> float | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.saturation.openness import FUNCTIONS, openness, openness_of_rows, slope
+from agviz.analysis.median import median
+from agviz.analysis.saturation.openness import FUNCTIONS, RIM, openness, openness_of_rows, slope
 from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ class Site(NamedTuple):
     @property
     def median(self) -> float:
         """How far it is open, in the middle."""
-        return statistics.median(self.open)
+        return median(self.open)
 
     @property
     def slope(self) -> float:
         """What it lets through, in the middle."""
-        return statistics.median(self.slopes)
+        return median(self.slopes)
 
 
 class PassSites:
@@ -119,7 +119,9 @@ def _by_site(flow: GradientFlow, found: Sequence[int]) -> dict[SiteKey, Site]:
         known = [
             (node, far, met)
             for node in its
-            if (far := _open(flow, node)) is not None and (met := slope(flow, node)) is not None
+            if (far := _open(flow, node)) is not None
+            and (met := slope(flow, node)) is not None
+            and not (far <= RIM and flow.hooks(node.index))  # it may be the hook that took it
         ]
         if known:
             kept, far_open, slopes = zip(*known, strict=True)

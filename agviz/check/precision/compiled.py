@@ -8,7 +8,6 @@ backend. Both are to give the same but for rounding: Note [Expected error] in ``
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
@@ -18,7 +17,7 @@ from agviz.check.precision.comparing import CompiledAnswer, FirstOff, off_by
 from agviz.check.precision.tape import Slot, TapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from agviz.check.precision.comparing import PrecisionAnswer
     from agviz.check.precision.tape import ForwardTape
@@ -47,8 +46,9 @@ def _compared(tape: ForwardTape, answer: PrecisionAnswer) -> CompiledAnswer:
     places = list(answer.forward)
     function = _Written(tape, places).function()
     eager, eager_gradients = _run(tape, function)
-    with _on_this_thread():
-        found, gradients = _run(tape, torch.compile(function))
+    # On this thread: when the program has ended, there are no new ones.
+    compiled_function = torch.compile(function, options={"compile_threads": 1})
+    found, gradients = _run(tape, compiled_function)
     off: dict[str, float] = {}
     for number, expected in answer.gradients.items():
         deviation = off_by(gradients[number], eager_gradients[number], expected)
@@ -62,15 +62,6 @@ def _compared(tape: ForwardTape, answer: PrecisionAnswer) -> CompiledAnswer:
                 compiled.first = FirstOff(tape.calls[place], deviation, False, "", False)
                 break
     return compiled
-
-
-@contextlib.contextmanager
-def _on_this_thread() -> Iterator[None]:
-    """The compiler takes no threads: when the program has ended, there are no new ones."""
-    from torch._inductor import config
-
-    with cast("Any", config).patch(compile_threads=1):
-        yield
 
 
 def _run(

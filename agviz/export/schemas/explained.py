@@ -78,7 +78,7 @@ def explain() -> Schema:
             "verdicts": verdicts(),
             "explanation": about(nullable(_explanation()), "Of gradients that are not finite."),
             "failure": about(
-                {"anyOf": [{"type": "null"}, kinds(_failures()), _step()]},
+                {"anyOf": [{"type": "null"}, kinds(_failures()), _step(), _saturation()]},
                 "What the first other verdict rests on.",
             ),
         },
@@ -257,6 +257,22 @@ def _step() -> Schema:
             "line": LINE,
             "paragraph": TEXT,
             "first_graph_task": NULLABLE_INTEGER,
+        }
+    )
+
+
+def _saturation() -> Schema:
+    """The same of activations that let next to nothing through."""
+    return fields(
+        {
+            "kind": {"type": "string", "pattern": "^saturation: "},
+            "heading": TEXT,
+            "function": TEXT,
+            "module": NULLABLE_TEXT,
+            "graph_task": GRAPH_TASK,
+            "line": LINE,
+            "slope": about(NUMBER, "The norm of what it lets through over that of what comes."),
+            "paragraph": TEXT,
         }
     )
 

@@ -126,6 +126,10 @@ def check() -> Schema:
         "functions": about(COUNT, "That were held against numerical derivatives."),
         "not_judged": about(BY_NAME, "Custom Functions, and why."),
         "checkpoints": about(COUNT, "Recomputations that were held against their forward."),
+        "in_double": about(COUNT, "Passes that were computed again in float64."),
+        "not_in_double": about(nullable(TEXT), "Why one was not."),
+        "compiled": about(COUNT, "Passes that were compiled and run again."),
+        "not_compiled": about(nullable(TEXT), "Why one was not, though it was asked for."),
     }
     return document(
         "check",

@@ -7,11 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.median import median
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.place import described, place
 from agviz.analysis.verdict import Verdict
 from agviz.ranks.answers.found import RankVerdict, common_line, line_of, source_of
-from agviz.ranks.median import median
 from agviz.ranks.work import PHASES, own_times
 from agviz.traces.rows import visible
 from agviz.words.units import duration

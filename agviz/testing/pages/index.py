@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from agviz.errors import AgvizError
 from agviz.testing.attempt import TRACE
-from agviz.testing.grouping import Group, groups, named
+from agviz.testing.grouping import FailureGroup, groups, named
 from agviz.testing.pages import escaped, filled
 from agviz.words.units import plural
 
@@ -85,7 +85,7 @@ def _about(output: Path, data: Sequence[ReportData]) -> Iterator[str]:
         yield f"{plural(older, 'folder')} of earlier runs beside this file are not listed"
 
 
-def _section(group: Group) -> str:
+def _section(group: FailureGroup) -> str:
     first = group.first
     glyph = f'<span class="found">{first["glyph"]}</span> ' if first["glyph"] else ""
     count = plural(len(group.failures), "test")
@@ -104,14 +104,14 @@ def _section(group: Group) -> str:
     return "\n".join(lines)
 
 
-def _whose(group: Group) -> str:
+def _whose(group: FailureGroup) -> str:
     """Of which test an answer is that stands for several."""
     if len(group.failures) == 1:
         return ""
     return f' <span class="faint">(so in {escaped(named(group.first))})</span>'
 
 
-def _tests(group: Group) -> Iterator[str]:
+def _tests(group: FailureGroup) -> Iterator[str]:
     items = [f"<li>{_item(each)}</li>" for each in group.failures[:_MOST_TESTS]]
     if len(group.failures) > _MOST_TESTS:
         items.append(f"<li>and {len(group.failures) - _MOST_TESTS:,} more</li>")

@@ -26,7 +26,7 @@ MOST_TEXT: Final = 20_000
 """Characters of what pytest printed."""
 
 
-class Said(NamedTuple):
+class PrintedText(NamedTuple):
     """What is in the page besides what everybody is told."""
 
     source: Sequence[tuple[int, str]]
@@ -72,7 +72,7 @@ class Pictures:
         return drawn[drawn.index("<svg") :], ""
 
 
-def report_page(data: ReportData, said: Said, pictures: Pictures) -> str:
+def report_page(data: ReportData, said: PrintedText, pictures: Pictures) -> str:
     """The page.
 
     Args:
@@ -97,7 +97,7 @@ def report_page(data: ReportData, said: Said, pictures: Pictures) -> str:
     )
 
 
-def _answer(data: ReportData, said: Said) -> Iterator[str]:
+def _answer(data: ReportData, said: PrintedText) -> Iterator[str]:
     if data["place"]:
         yield f'<p class="where"><code>{escaped(data["place"])}</code></p>'
     if said.source:
