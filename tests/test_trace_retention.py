@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -24,6 +25,7 @@ from agviz.errors import TraceError
 from agviz.record.options import FILE_BYTES, Options, read_limit
 from agviz.record.recorder import Recorder
 from agviz.record.retention import Retention
+from agviz.record.watchdog import Watchdog
 from agviz.traces import schema
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
@@ -244,6 +246,22 @@ def test_passes_of_several_threads_and_inside_of_others(tmp_path: Path) -> None:
         assert trace.passes_before(10**9) == 900
         for task in trace.graph_tasks:
             assert len(trace.family(task.id)) == 1 + (task.parent < 0)
+
+
+def test_passes_that_run_while_a_batch_is_put_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their events wait for the next batch, as their graphs do."""
+    dumps = Watchdog.dumps
+
+    def slowly(watchdog: Watchdog) -> Any:
+        time.sleep(0.05)
+        return dumps(watchdog)
+
+    monkeypatch.setattr(Watchdog, "dumps", slowly)
+    path = tmp_path / "t.agviz"
+    train(path)
+    check(path)
 
 
 def test_a_file_is_read_while_passes_go(tmp_path: Path) -> None:

@@ -342,20 +342,24 @@ class FileThread:
         if is_little and writer.make_room(values * _BYTES_PER_VALUE):
             writer.write(self.journal, side, counts)
         else:
-            self._write_bounded(writer, side, most)
+            self._write_bounded(writer, side, counts, most)
 
-    def _write_bounded(self, writer: Writer, side: list[SideRow], most: int) -> None:
+    def _write_bounded(
+        self, writer: Writer, side: list[SideRow], counts: tuple[int, int], most: int
+    ) -> None:
         """As `Writer.write`, a little at a time, each graph right before the events of its task.
 
         A writer that lags may find the graphs of more backward passes than the file has room for.
+        What has come to the journal since ``counts`` waits: its graphs are not in ``side``, and its
+        passes could be left out before these come.
         """
         nbytes = min(most // 50, _BYTES_PER_BATCH)
         # Passes whose side rows are written but whose events are not can't be left out: a batch has
         # the fewer events, the more side rows belong to them.
-        rows = len(self.journal)
+        rows = sum(counts)
         share = rows / max(1, rows + sum(map(_values, side)))
         values = max(1, int(most // 200 // _BYTES_PER_VALUE * share))
-        for batch in self.journal.batches(values, nbytes):
+        for batch in self.journal.batches(values, nbytes, counts):
             tasks = batch.graph_tasks()
             first = [thing for thing in side if _is_needed(thing, tasks)]
             side = [thing for thing in side if not _is_needed(thing, tasks)]

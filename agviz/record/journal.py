@@ -46,9 +46,9 @@ class Journal:
         numbers = len(self.numbers)
         return len(self.events), numbers
 
-    def taken(self) -> Journal:
-        """All that is here, which is taken out."""
-        events, numbers = self.counts
+    def taken(self, counts: tuple[int, int] | None = None) -> Journal:
+        """All that is here, or so many values of either (:attr:`counts`), which is taken out."""
+        events, numbers = self.counts if counts is None else counts
         out = Journal()
         out.keep(self.events[:events], self.numbers[:numbers])
         del self.events[:events]
@@ -65,12 +65,15 @@ class Journal:
         self.is_refusing = True
         self.clear()
 
-    def batches(self, values: int, nbytes: int) -> Iterator[Journal]:
+    def batches(
+        self, values: int, nbytes: int, counts: tuple[int, int] | None = None
+    ) -> Iterator[Journal]:
         """Cut it into pieces of about ``values`` values and ``nbytes`` of copies.
 
-        Numbers are in the piece of their event or a later one.
+        Numbers are in the piece of their event or a later one. Of what is here only the first
+        ``counts`` are taken, if given.
         """
-        rest = self.taken()
+        rest = self.taken(counts)
         begin = copied = place = 0
         taken = set()
         for end in range(codec.WIDTH, len(rest.events) + 1, codec.WIDTH):
