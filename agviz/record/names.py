@@ -480,14 +480,13 @@ class Names:
         try:
             thread = self._local.thread
             stack = thread.stack
-            if not stack or stack[-1][0] is not module:
-                if not any(entered is module for entered, _ in stack):
-                    return  # it was entered before we listened
-                while stack[-1][0] is not module:
-                    del stack[-1]
-                    thread.mark(self._next_number(), None, stack[-1][1])
-            del stack[-1]
-            thread.mark(self._next_number(), None, stack[-1][1] if stack else None)
+            is_innermost = stack and stack[-1][0] is module
+            if not is_innermost and not any(entered is module for entered, _ in stack):
+                return  # it was entered before we listened
+            left: Module | None = None
+            while left is not module:
+                left, _ = stack.pop()
+                thread.mark(self._next_number(), None, stack[-1][1] if stack else None)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._give_up(error)
 

@@ -58,7 +58,7 @@ def leave(
         data["shows_something"] = found.is_found
         data["command"] = f"agviz {found.verb} {shlex.quote(shown(path))}"
         if failing is not None:
-            _tell(data, found, failing)
+            _note_verdict(data, found, failing)
             data["cause"], data["title"] = judged.cause.key, clean(judged.cause.title)
             data["report"] = shown(folder / REPORT)
             told = _brief(data, failing) if judged.is_brief else _in_full(data, found, threads)
@@ -71,7 +71,7 @@ def leave(
             _write(folder / REPORT, report_page(data, said, Pictures(trace, folder)))
 
 
-def _tell(data: ReportData, found: Verdict, failing: Failing) -> None:
+def _note_verdict(data: ReportData, found: Verdict, failing: Failing) -> None:
     """Note what the verdict says, for those who have no trace at hand."""
     data["has_failed"] = True
     data["heading"] = clean(found.heading)

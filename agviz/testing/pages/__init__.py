@@ -10,17 +10,29 @@ from agviz.export import text
 from agviz.export.css import following
 
 
-def filled(name: str, **values: str) -> str:
-    """A page of this folder.
+def page(title: str, header: str, sections: str, footer: str = "") -> str:
+    """A whole page.
 
     Args:
-        name: of its file.
-        values: HTML that goes into it; ``colours`` and ``style`` are given.
+        title: text.
+        header: HTML of the header.
+        sections: HTML of the main part.
+        footer: HTML below it; empty: none.
     """
     files = resources.files(__name__)
-    style = files.joinpath("style.css").read_text(encoding="utf-8")
-    page = string.Template(files.joinpath(name).read_text(encoding="utf-8"))
-    return page.substitute(values, colours=following(), style=style)
+    return string.Template(files.joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        title=escaped(title),
+        header=header,
+        sections=sections,
+        footer=footer and f"<footer>\n{footer}\n</footer>",
+        colours=following(),
+        style=files.joinpath("style.css").read_text(encoding="utf-8"),
+    )
+
+
+def with_glyph(glyph: str, said: str) -> str:
+    """Text of one line as HTML, behind the glyph of its outcome, if there is one."""
+    return (f'<span class="found">{glyph}</span> ' if glyph else "") + escaped(said)
 
 
 def escaped(said: str) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from agviz.errors import AgvizError
 from agviz.testing.attempt import TRACE
 from agviz.testing.grouping import FailureGroup, groups, named
-from agviz.testing.pages import escaped, filled
+from agviz.testing.pages import escaped, page, with_glyph
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -67,12 +67,9 @@ def index_page(output: Path, data: Sequence[ReportData]) -> str:
     title = "agviz: no test failed"
     if failed:
         title = f"agviz: {plural(failed, 'failing test')}, {plural(len(found), 'cause')}"
-    return filled(
-        "index.html",
-        title=escaped(title),
-        about=". ".join(map(escaped, _about(output, data))) + ".",
-        sections="\n".join(_section(group) for group in found),
-    )
+    about = ". ".join(map(escaped, _about(output, data)))
+    header = f'<h1>{escaped(title)}</h1>\n<p class="faint">{about}.</p>'
+    return page(title, header, "\n".join(_section(group) for group in found))
 
 
 def _about(output: Path, data: Sequence[ReportData]) -> Iterator[str]:
@@ -87,11 +84,11 @@ def _about(output: Path, data: Sequence[ReportData]) -> Iterator[str]:
 
 def _section(group: FailureGroup) -> str:
     first = group.first
-    glyph = f'<span class="found">{first["glyph"]}</span> ' if first["glyph"] else ""
+    heading = with_glyph(first["glyph"], group.title)
     count = plural(len(group.failures), "test")
     lines = [
         '<section class="cause">',
-        f'<h2>{glyph}{escaped(group.title)} <span class="count faint">· {count}</span></h2>',
+        f'<h2>{heading} <span class="count faint">· {count}</span></h2>',
     ]
     if not group.is_plain:
         if first["place"]:

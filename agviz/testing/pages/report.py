@@ -10,7 +10,7 @@ from agviz.errors import AgvizError
 from agviz.export.pass_timeline import PassTimeline
 from agviz.testing.attempt import DOT, GRAPH, TRACE
 from agviz.testing.grouping import named
-from agviz.testing.pages import escaped, filled
+from agviz.testing.pages import escaped, page, with_glyph
 from agviz.words.safe import clean_message
 from agviz.words.units import size
 
@@ -86,14 +86,16 @@ def report_page(data: ReportData, said: PrintedText, pictures: Pictures) -> str:
         left_out.append("As far as is known, gradients have no part in this failure: no pictures.")
     else:
         sections += _pictures(pictures, left_out)
-    glyph = f'<span class="found">{data["glyph"]}</span> ' if data["glyph"] else ""
-    return filled(
-        "report.html",
-        title=escaped(f"{data['test']}: {data['heading']}"),
-        test=escaped(named(data)),
-        heading=glyph + escaped(data["heading"]),
-        sections="\n".join(sections),
-        footer="\n".join(_footer(data, left_out)),
+    header = (
+        f'<p class="test">{escaped(named(data))}'
+        ' <a href="../index.html">all failures of the run</a></p>'
+        f"\n<h1>{with_glyph(data['glyph'], data['heading'])}</h1>"
+    )
+    return page(
+        f"{data['test']}: {data['heading']}",
+        header,
+        "\n".join(sections),
+        "\n".join(_footer(data, left_out)),
     )
 
 
