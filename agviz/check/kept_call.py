@@ -133,14 +133,26 @@ def signature(args: tuple[Any, ...]) -> Any:
     )
 
 
-def mapped(value: Any, change: Callable[[Tensor], Tensor], depth: int = 0) -> Any:
-    """``value`` with each tensor in it, and in its lists, changed; the rest is the same object."""
-    if isinstance(value, Tensor):
+def mapped(
+    value: Any,
+    change: Callable[[Any], Any],
+    kinds: type | tuple[type, ...] = Tensor,
+    depth: int = 0,
+) -> Any:
+    """``value`` with each tensor in it, and in its lists, changed; the rest is the same object.
+
+    Args:
+        value: an argument of a function.
+        change: what becomes of a tensor.
+        kinds: what is changed in place of tensors.
+        depth: of the list that it is in.
+    """
+    if isinstance(value, kinds):
         return change(value)
     if depth < _MOST_DEPTH and type(value) in {list, tuple}:
-        return type(value)(mapped(each, change, depth + 1) for each in value)
+        return type(value)(mapped(each, change, kinds, depth + 1) for each in value)
     if depth < _MOST_DEPTH and type(value) is dict:
-        return {key: mapped(each, change, depth + 1) for key, each in value.items()}
+        return {key: mapped(each, change, kinds, depth + 1) for key, each in value.items()}
     return value
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 from torch import Tensor
 
+from agviz.check.kept_call import mapped
 from agviz.check.precision.tape import Slot, TapeError
 from agviz.record.arguments import tensors_given
 
@@ -23,7 +24,6 @@ _DOUBLE: Final[Mapping[torch.dtype, torch.dtype]] = {
     torch.complex64: torch.complex128,
 }
 _CASTS: Final = frozenset({"Tensor.half", "Tensor.bfloat16", "Tensor.float"})
-_MOST_DEPTH: Final = 3
 
 
 class Replay:
@@ -53,8 +53,9 @@ class Replay:
         Raises:
             TapeError: it does not give what it gave.
         """
-        args = [self._real(each) for each in call.args]
-        kwargs = {key: self._real(each) for key, each in call.kwargs.items()}
+        kinds = Slot, torch.dtype
+        args = [mapped(each, self._real, kinds) for each in call.args]
+        kwargs = {key: mapped(each, self._real, kinds) for key, each in call.kwargs.items()}
         with torch.set_grad_enabled(call.grad_enabled):
             result = self._made(call, args, kwargs)
         results = [tensor for _, tensor in tensors_given(result)]
@@ -92,16 +93,10 @@ class Replay:
     def _arrived(self, place: int, gradient: Tensor) -> None:
         self.gradients.setdefault(place, gradient.detach())
 
-    def _real(self, value: Any, depth: int = 0) -> Any:
+    def _real(self, value: Slot | torch.dtype) -> Any:
         if isinstance(value, Slot):
             return self._tensor(value.number)
-        if isinstance(value, torch.dtype) and self._in_double:
-            return _DOUBLE.get(value, value)
-        if depth < _MOST_DEPTH and type(value) in {list, tuple}:
-            return type(value)(self._real(each, depth + 1) for each in value)
-        if depth < _MOST_DEPTH and type(value) is dict:
-            return {key: self._real(each, depth + 1) for key, each in value.items()}
-        return value
+        return _DOUBLE.get(value, value) if self._in_double else value
 
     def _tensor(self, number: int) -> Tensor:
         if number not in self.tensors:

@@ -212,7 +212,7 @@ class ForwardTape:
                 self.calls.append(call)
 
     def _told(self, value: Any) -> Any:
-        return mapped(value, cast("Any", self._slot))
+        return mapped(value, self._slot)
 
     def _slot(self, tensor: Tensor) -> Slot:
         number = self.numbered(tensor)
