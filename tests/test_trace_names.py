@@ -6,6 +6,7 @@ import gc
 import logging
 import random
 import threading
+import tracemalloc
 import weakref
 from array import array
 from typing import TYPE_CHECKING, Any, cast
@@ -240,6 +241,27 @@ def test_old_marks_are_dropped(names: Names, monkeypatch: pytest.MonkeyPatch) ->
         assert names.module(y.grad_fn._sequence_nr()) == "1"
     assert len(names._local.thread.marks.columns[0]) <= 50
     assert names.module(first) is None
+
+
+def test_a_pass_costs_the_same_after_many_others(names: Names) -> None:
+    model = nn.Linear(2, 1)
+
+    def asked() -> int:
+        nodes = walk(model(torch.ones(1, 2)).sum())
+        numbers = [cast("Any", node)._sequence_nr() for node in nodes]
+        signed = [-1 if number >= 2**63 else number for number in numbers]
+        assert -1 in signed
+        tracemalloc.start()
+        try:
+            names.modules(signed)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    first = asked()
+    for _ in range(2_000):
+        model(torch.ones(1, 2))
+    assert asked() < first + 1_000, "one mark of a call takes 16 bytes"
 
 
 def test_trouble_is_reported_once_and_never_felt(

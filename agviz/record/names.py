@@ -442,7 +442,9 @@ class Names:
 
         What is known now is worked out when what is returned is called, on any thread.
         """
-        marked = self._marked(min(sequence_nrs), max(sequence_nrs))
+        # AccumulateGrad's is -1: from there on would be all that was ever marked.
+        drawn = [number for number in sequence_nrs if number >= 0]
+        marked = self._marked(min(drawn, default=-1), max(drawn, default=-1))
         return functools.partial(marked.modules, sequence_nrs)
 
     def _marked(self, first: int, last: int) -> _Marked:
