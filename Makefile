@@ -62,8 +62,9 @@ answers: install ## write what agviz answers about 434 recordings: make answers 
 gallery: install ## run the gallery's programs under agviz: make gallery TOOL=anomaly SET=held-out
 	$(BIN)/python -m gallery --jobs 2 --tool $(or $(TOOL),agviz) $(if $(SET),--set $(SET))
 
+# Each test runs for minutes; a dump of the stacks of threads that run may end the process.
 fuzz: install ## every Hypothesis test with many fresh examples
-	$(BIN)/pytest -q -m 'hypothesis and not gpu' --hypothesis-profile=fuzz
+	$(BIN)/pytest -q -m 'hypothesis and not gpu' --hypothesis-profile=fuzz -o faulthandler_timeout=0
 
 pictures: install ## measure pictures of twelve training steps: make pictures OUT=folder
 	$(BIN)/python -m benchmarks.pictures $(if $(OUT),--out $(OUT))
