@@ -5,6 +5,7 @@ under ``TYPE_CHECKING`` counts as well, and once more by a real interpreter.
 """
 
 import ast
+import functools
 import graphlib
 import importlib
 import os
@@ -118,9 +119,15 @@ def find_imports(sources: Mapping[str, str]) -> list[Import]:
     return [
         Import(importer, target, node.lineno, when)
         for importer, text in sources.items()
-        for node, when in import_statements(ast.parse(text))
+        for node, when in statements_of(text)
         for target in targets(node, sources)
     ]
+
+
+@functools.cache
+def statements_of(text: str) -> list[tuple[ast.Import | ast.ImportFrom, When]]:
+    """The import statements of a module; every rule asks for those of all modules."""
+    return list(import_statements(ast.parse(text)))
 
 
 def import_statements(
