@@ -60,7 +60,7 @@ _KEYS: Final = {
     "search": ("/", "m", "m", "enter", *(".",) * 10),
 }
 """What is typed, by what it is called."""
-_BYTES: Final = {"enter": "\r", "pagedown": "\x1b[6~"}
+_BYTES: Final = {"enter": "\r", "escape": "\x1b", "pagedown": "\x1b[6~"}
 _COLUMNS: Final = 120
 _ROWS: Final = 40
 _QUIET_S: Final = 0.15
@@ -134,7 +134,8 @@ def view(path: Path) -> Viewing:
         first_screen_cpu = terminal.cpu_ms() / 1e3
         all_read = terminal.wait_until_idle() - began
         keys = {kind: terminal.answers(typed) for kind, typed in _RUN_KEYS.items()}
-        terminal.press("enter")
+        for key in ("escape", "enter"):  # all passes again, then the one under the cursor
+            terminal.press(key)
         terminal.wait_until_idle()
         keys |= {kind: terminal.answers(typed) for kind, typed in _KEYS.items()}
         peak = terminal.peak_bytes() / 1e6

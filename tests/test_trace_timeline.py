@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
 
+@pytest.fixture(autouse=True)
+def stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short passes are stored as long ones are, and read from that."""
+    monkeypatch.setattr(timeline_module, "_FEW_EVENTS", 0)
+
+
 def assert_equal(trace: Trace, every: float = 1.0, *, until: int | None = None) -> int:
     """Compare the timeline with a replay, both from the first event on and at random moments.
 
@@ -443,6 +449,32 @@ def test_false_columns_do_no_harm(tmp_path: Path, column: int) -> None:
                 trace.nodes(0)
                 list(trace.live_bytes(0, trace.graph_tasks[0].end_ns or 0, 10))
     database.close()
+
+
+def test_short_passes_are_worked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = 100
+    monkeypatch.setattr(timeline_module, "_FEW_EVENTS", few)
+
+    def run() -> None:
+        for length in (2, 40, 3):
+            x = torch.ones(2, requires_grad=True)
+            for _ in range(length):
+                x = x.sin()
+            x.sum().backward()
+
+    path = recorded(tmp_path / "t.agviz", run)
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        stored = {
+            number // schema.PARTS for (number,) in database.execute("SELECT id FROM timeline")
+        }
+    with Trace.open(path) as trace:
+        assert [trace.event_count(task.id) > few for task in trace.graph_tasks] == [
+            False,
+            True,
+            False,
+        ]
+        assert stored == {1}
+        assert assert_equal(trace) == trace.event_count()
 
 
 def test_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,7 +314,7 @@ class EventReader:
     def _are_stored(self) -> bool:
         """Whether the file says where the events of nodes are."""
         return self._is_closed() and bool(
-            self._database.value("SELECT EXISTS (SELECT 1 FROM timeline)")
+            self._database.value("SELECT EXISTS (SELECT 1 FROM run)")
         )
 
     def _moments_of(self, graph_task: int, node: int) -> Moments | None:

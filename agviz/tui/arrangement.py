@@ -143,7 +143,8 @@ class Arrangement:
         """Show the next of the panels that share their place."""
         screen = self._screen
         shared = _SHARED_WIDE if screen.has_class("-wide") and not self.shows_one else _SHARED
-        gone = next((each for each in shared if screen.has_class(_class_of(each))), shared[0])
+        queues = screen.query_one(Queues)
+        gone = next((each for each in shared if queues.has_class(_class_of(each))), shared[0])
         shown = shared[(shared.index(gone) + 1) % len(shared)]
         if self.shows_one or isinstance(self.focused, gone):
             self.show_panel(shown.HEADING.lower())
@@ -176,8 +177,10 @@ class Arrangement:
             tab.set_class(tab.id == f"tab-{name}", "-chosen")
 
     def _share_place(self, shown: type[Panel]) -> None:
-        for panel in _SHARED:
-            self._screen.set_class(panel is shown, _class_of(panel))
+        # Not a class of the screen: styles of all that is on it would be worked out anew.
+        for panel in map(self._screen.query_one, _SHARED):
+            for each in _SHARED:
+                panel.set_class(each is shown, _class_of(each))
 
     def focus_chosen(self) -> None:
         """Focus the panel that a small screen shows."""
@@ -258,5 +261,5 @@ class Arrangement:
 
 
 def _class_of(panel: type[Panel]) -> str:
-    """Of the screen, while the panel has the place that it shares."""
+    """Of all that share a place, while the panel has it."""
     return f"-{panel.HEADING.lower()}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.tui.text import Line, Span
@@ -28,6 +28,7 @@ def _lexer() -> Any:
     return Syntax("", "python").lexer
 
 
+@lru_cache(maxsize=1_000)  # the same stack is drawn for every answer that comes
 def highlight(source: str) -> Line:
     """One line of Python."""
     return [span for span in _spans(source) if span.text.strip("\n")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from textual.message import Message
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 _NODES: Final = 20_000
 """That are looked at in one go: whoever types meanwhile notices nothing of it."""
+_FIRST_NODES: Final = 500
+"""That are looked at first, and then twice as many each time: what is sought is mostly near."""
 
 
 def fitting(wanted: str) -> Callable[[str], bool]:
@@ -68,12 +71,15 @@ class Search:
         later = range(bisect_right(tasks.ids, here), len(tasks))
         earlier = range(bisect_left(tasks.ids, here))
         order = [later, earlier] if by > 0 else [earlier[::-1], later[::-1]]
-        stretches = [stretch for part in order for stretch in _stretches(tasks, part)]
-        self._stretches = stretches[::-1]
+        self._stretches = chain.from_iterable(_stretches(tasks, part) for part in order)
+        self._next = next(self._stretches, None)
 
     def more(self, trace: Trace) -> Match | None:
-        """Look at some more of them."""
-        first, last = self._stretches.pop()
+        """Look at some more of them; None: what is sought is not there."""
+        if self._next is None:
+            return None
+        first, last = self._next
+        self._next = next(self._stretches, None)
         self.at = last
         found = trace.graph_tasks_with(min(first, last), max(first, last), self.fits)
         if not found:
@@ -88,14 +94,14 @@ class Search:
     @property
     def is_over(self) -> bool:
         """Whether all were looked at."""
-        return not self._stretches
+        return self._next is None
 
 
 def _stretches(tasks: GraphTasks, places: range) -> Iterator[tuple[int, int]]:
     """The first and the last of graph tasks that follow each other, in their order."""
-    begin, nodes = 0, 0
+    begin, nodes, wanted = 0, 0, _FIRST_NODES
     for end, place in enumerate(places, start=1):
         nodes += tasks.nodes[place]
-        if nodes >= _NODES or end == len(places):
+        if nodes >= wanted or end == len(places):
             yield tasks.ids[places[begin]], tasks.ids[place]
-            begin, nodes = end, 0
+            begin, nodes, wanted = end, 0, min(2 * wanted, _NODES)
