@@ -99,7 +99,7 @@ class Search:
 
 def _stretches(tasks: GraphTasks, places: range) -> Iterator[tuple[int, int]]:
     """The first and the last of graph tasks that follow each other, in their order."""
-    begin, nodes, wanted = 0, 0, _FIRST_NODES
+    begin, nodes, wanted = 0, 0, min(_FIRST_NODES, _NODES)
     for end, place in enumerate(places, start=1):
         nodes += tasks.nodes[place]
         if nodes >= wanted or end == len(places):
