@@ -105,7 +105,11 @@ def test_however_a_program_ends(end: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize(
     "option",
-    ["--values=health", pytest.param("--values=full", marks=pytest.mark.slow), "--check-forward"],
+    [
+        pytest.param("--values=health", marks=pytest.mark.slow),
+        pytest.param("--values=full", marks=pytest.mark.slow),
+        "--check-forward",
+    ],
 )
 def test_what_outlives_our_modules_calls_nothing_of_theirs(
     kept: str, option: str, tmp_path: Path

@@ -64,6 +64,7 @@ def test_every_contender_runs_and_pairs_are_taken_in_turns() -> None:
     assert NATIVE.title not in taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["chain", "lstm"])
 def test_a_graph_can_be_run_again_and_again(name: str) -> None:
     graph = GRAPHS[name]()
@@ -116,6 +117,7 @@ def test_phases_are_named_after_functions_and_files_that_exist() -> None:
     assert phases._NODE_ITSELF in (ENGINE / "engine.py").read_text()
 
 
+@pytest.mark.slow
 def test_the_time_of_the_engine_is_found() -> None:
     torch.set_num_threads(1)
     found = phases.measure(chain(3_000), 3)
@@ -153,6 +155,7 @@ def test_runs_of_pytest_are_compared() -> None:
     assert report.plugin(found).row_count == 4
 
 
+@pytest.mark.slow
 def test_explaining_is_measured_on_traces_that_need_it() -> None:
     found = explaining.measure(quick=True)
     assert [one.answer for one in found.values()] == [

@@ -253,6 +253,7 @@ def test_some_nodes_only(tmp_path: Path) -> None:
     assert "only the events of nodes that match" in summary
 
 
+@pytest.mark.slow
 def test_the_file_stays_within_its_size_and_the_program_goes_on(tmp_path: Path) -> None:
     program = TRAINS.replace("range(5)", "range(3_000)") + "print('went on')\n"
     errors, trace = run_and_read(tmp_path, "--max-bytes", "1MB", program=program)
@@ -278,6 +279,7 @@ for step in range(9):
 """
 
 
+@pytest.mark.slow
 def test_a_flight_recorder(tmp_path: Path) -> None:
     on = ["--on", "nonfinite,exception"]
     errors, trace = run_and_read(tmp_path, *on, "--keep", "2", program=RUNS_INTO_NAN)
@@ -482,6 +484,7 @@ def test_an_older_trace_is_replaced_and_that_is_said(tmp_path: Path) -> None:
         assert trace.meta.argv == ("second",)
 
 
+@pytest.mark.slow
 def test_wrong_calls_are_told_in_one_sentence_and_nothing_runs(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("print('ran')")
     (tmp_path / "folder").mkdir()

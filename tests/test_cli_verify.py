@@ -55,7 +55,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("as_json", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_engine_that_is_wrong(tmp_path: Path, *, as_json: bool) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
     (tmp_path / "gan.py").write_text((SCRIPTS / "gan.py").read_text())
@@ -157,6 +157,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_compared(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(COMPILED)
     ours = verify("--json", "program.py", cwd=tmp_path)

@@ -164,6 +164,7 @@ def test_a_program_can_be_looked_at_backwards(tmp_path: Path) -> None:
         assert output(editor) == ""
 
 
+@pytest.mark.slow
 def test_it_stops_where_a_gradient_is_not_finite_and_where_it_fails(tmp_path: Path) -> None:
     text = PROGRAM.replace("square().sum()", "sub(hidden).sqrt().sum()").replace(
         "loss.backward()",
@@ -206,6 +207,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_runs_is_attached_to_and_let_go_of(tmp_path: Path) -> None:
     save(tmp_path, LOOP)
     command = [sys.executable, "-m", "agviz", "run", "-o", "loop.agviz", "program.py"]
@@ -236,6 +238,7 @@ def listens(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_program_runs_on_where_that_is_wanted_and_pause_stops_it(tmp_path: Path) -> None:
     save(tmp_path, LOOP)
     with Adapter(tmp_path) as adapter:

@@ -178,6 +178,7 @@ def test_run_until_a_node_or_the_end_of_its_graph_task(tmp_path: Path) -> None:
         finish(debuggee)
 
 
+@pytest.mark.slow
 def test_a_changed_gradient_changes_the_parameters_gradient_as_by_hand(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client

@@ -278,6 +278,7 @@ def refusals(client: Client, **arguments: Any) -> str:
     return str(refused.value)
 
 
+@pytest.mark.slow
 def test_what_can_not_be_gone_back_to_is_said_in_a_sentence(tmp_path: Path) -> None:
     with debug(tmp_path, TRAIN, "--back", "--max-back-bytes", "300") as debuggee:
         client, first = first_stop(debuggee)
@@ -318,6 +319,7 @@ def test_the_native_engine_does_not_go_back(tmp_path: Path) -> None:
         finish(debuggee)
 
 
+@pytest.mark.slow
 def test_changes_are_taken_back_one_by_one(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT) as debuggee:
         client = debuggee.client

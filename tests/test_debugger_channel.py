@@ -437,6 +437,7 @@ def test_a_bad_condition_gives_one_sentence(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_any_text_is_a_condition_or_gives_one_sentence(text: str) -> None:
     with suppress(ExpressionError):

@@ -131,6 +131,7 @@ time.sleep(60)
         assert debuggee.client.where() == []
 
 
+@pytest.mark.slow
 def test_a_forked_child_is_not_debugged(tmp_path: Path) -> None:
     text = """
 import os
@@ -319,6 +320,7 @@ def test_a_flight_recorder_is_not_debugged(tmp_path: Path) -> None:
     assert "leave --on out: it stops at exceptions" in finished.stderr
 
 
+@pytest.mark.slow
 def test_it_stops_only_in_backward_passes_that_are_recorded(tmp_path: Path) -> None:
     text = TRAIN.replace("range(3)", "range(8)")
     with debug(tmp_path, text, "--steps", "1:7", "--every", "3") as debuggee:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from agviz.debugger.client import Client
 
-ENGINES = pytest.mark.parametrize("engine", ["exact", "native"])
+ENGINES = pytest.mark.parametrize(
+    "engine", ["exact", pytest.param("native", marks=pytest.mark.slow)]
+)
 GROWS = TRAIN.replace(
     "loss = hidden", "scale = 100.0 if step == 2 else 1.0\n    loss = scale * hidden"
 )
@@ -116,6 +118,7 @@ def test_a_data_breakpoint_stops_where_its_bound_is_passed(tmp_path: Path, engin
     assert same(tmp_path, GROWS)
 
 
+@pytest.mark.slow
 def test_a_bound_is_looked_at_at_the_end_of_a_pass_too(tmp_path: Path) -> None:
     text = TRAIN.replace("model = nn", "def halve(p):\n    p.grad = None\nmodel = nn").replace(
         "optimizer =", "model[2].weight.register_post_accumulate_grad_hook(halve)\noptimizer ="
@@ -152,6 +155,7 @@ def test_a_log_point_says_its_text_and_stops_nothing(tmp_path: Path, engine: str
     assert same(tmp_path, TRAIN)
 
 
+@pytest.mark.slow
 def test_what_a_log_point_says_too_often_is_counted(tmp_path: Path) -> None:
     text = TRAIN.replace("range(3)", "range(200)")
     with debug(tmp_path, text) as debuggee:
@@ -171,6 +175,7 @@ def test_what_a_log_point_says_too_often_is_counted(tmp_path: Path) -> None:
     assert same(tmp_path, text)
 
 
+@pytest.mark.slow
 def test_too_many_expressions_are_refused(tmp_path: Path) -> None:
     with debug(tmp_path, TRAIN) as debuggee:
         client = debuggee.client

@@ -536,6 +536,7 @@ def test_only_source_is_read_and_only_where_there_is_some(tmp_path: Path) -> Non
     assert line("train.py\0", 1) == ""
 
 
+@pytest.mark.slow
 def test_the_table_beside_anomaly_mode_is_up_to_date() -> None:
     found = anomaly.rows()
     assert len(found) == len(programs("nonfinite"))

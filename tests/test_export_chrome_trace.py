@@ -565,6 +565,7 @@ def test_the_same_trace_gives_the_same_bytes(recorded: Path, tmp_path: Path) -> 
     assert len(compressed) < len(export(recorded)) / 4
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,6 +234,7 @@ def test_a_trace_without_a_backward_pass(tmp_path: Path) -> None:
     assert found["graph_tasks"] == found["events"] == found["findings"] == []
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

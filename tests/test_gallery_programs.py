@@ -124,6 +124,7 @@ def test_quoting_the_program_says_nothing() -> None:
     assert judge(program, Answer(traceback)) == "partly"  # the line, no words
 
 
+@pytest.mark.slow
 def test_tools_are_asked_alike() -> None:
     program = _program("siamese_contrastive")
     line = program.lines()[0]

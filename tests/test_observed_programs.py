@@ -298,8 +298,8 @@ def withdrawn(folder: Path) -> tuple[int, int]:
         pytest.param(FUNCTORCH, 0, 8, id="functorch", marks=pytest.mark.slow),
         pytest.param(THREADS, 0, 144, id="threads"),
         pytest.param(FAILING, 1, 3, id="failing"),
-        pytest.param(LEAVING, 3, 1, id="leaving"),
-        pytest.param(WARNING, 0, 4, id="warning"),
+        pytest.param(LEAVING, 3, 1, id="leaving", marks=pytest.mark.slow),
+        pytest.param(WARNING, 0, 4, id="warning", marks=pytest.mark.slow),
         pytest.param(COMPILED, 0, 3, id="compiled", marks=pytest.mark.slow),
     ],
 )
@@ -353,7 +353,13 @@ NODE = "observed_pass.ObservedPass._ended = breaking(observed_pass.ObservedPass.
 WALK = "observing_engine.walk = breaking(observing_engine.walk)"
 
 
-@pytest.mark.parametrize("store", [[], ["--on", "nonfinite"]], ids=["stream", "ring"])
+@pytest.mark.parametrize(
+    "store",
+    [
+        pytest.param([], id="stream"),
+        pytest.param(["--on", "nonfinite"], id="ring", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(("where", "when"), [(NODE, 18), (WALK, 2)], ids=["node", "walk"])
 def test_observing_that_fails_ends_the_recording_not_the_program(
     tmp_path: Path, where: str, when: int, store: list[str]

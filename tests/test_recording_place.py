@@ -105,6 +105,7 @@ for number in range(rounds):
 """
 
 
+@pytest.mark.slow
 def test_many_processes_record_into_one_name_at_once(tmp_path: Path) -> None:
     """Each has a file in the end, and in it is what it did."""
     processes, rounds = 6, 8
@@ -211,6 +212,7 @@ new_file._fill = once
     assert not (folder / "t.agviz").exists()
 
 
+@pytest.mark.slow
 def test_the_thread_that_writes_can_not_open_or_begin(folder: Path) -> None:
     for setup in (
         """

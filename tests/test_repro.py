@@ -116,6 +116,7 @@ def check_models(names: Sequence[str], folder: Path) -> tuple[int, int, dict[tup
     return len(scripts), ran, dict(cant)
 
 
+@pytest.mark.slow
 def test_each_node_gives_the_same_bits_in_a_fresh_process(tmp_path: Path) -> None:
     alone, ran, cant = check_models(FAST, tmp_path)
     assert alone >= ran - 3

@@ -127,6 +127,7 @@ def test_where_a_stuck_backward_stands(hang: str, tmp_path: Path, programs: list
         assert [dump.reason for dump in trace.dumps()] == ["signal"]
 
 
+@pytest.mark.slow
 def test_stacks_are_told_while_the_interpreter_is_locked(
     tmp_path: Path, programs: list[Program]
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_handler_of_the_program_is_called(
         program.hears("more backward passes are in")
 
 
+@pytest.mark.slow
 def test_all_is_as_it_was_afterwards(tmp_path: Path) -> None:
     program = """
 import asyncio, faulthandler, os, signal, sys, time

@@ -121,6 +121,7 @@ def test_a_program_without_torch_notices_little(enabled_python: str, tmp_path: P
 BACKWARD = "import torch; torch.ones(1, requires_grad=True).backward(); print('went on')"
 
 
+@pytest.mark.slow
 def test_where_it_can_not_be_written_another_place_is_taken(
     enabled_python: str, tmp_path: Path
 ) -> None:
@@ -162,6 +163,7 @@ def test_where_nothing_can_be_written_the_program_goes_on(
     assert line == "agviz: there is no folder no; the program goes on without being recorded"
 
 
+@pytest.mark.slow
 def test_an_earlier_file_is_never_replaced(enabled_python: str, tmp_path: Path) -> None:
     for _ in range(2):
         run(enabled_python, "-c", BACKWARD, cwd=tmp_path, AGVIZ="1", AGVIZ_OUTPUT="t.agviz")

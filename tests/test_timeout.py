@@ -45,6 +45,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_stalls_is_told_of_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STALLS.replace("SECONDS", "1.5"))
     plain = plain_python("train.py", cwd=tmp_path)
@@ -304,6 +305,7 @@ loss.backward()
 """
 
 
+@pytest.mark.slow
 def test_the_closing_line_and_the_summary_say_why_backward_failed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(CHANGES)
     ours = command("run", "--check-forward", "-o", "t.agviz", "train.py", cwd=tmp_path)

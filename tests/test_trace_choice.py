@@ -120,8 +120,17 @@ def test_nodes_are_known_by_parameter_and_module_too(tmp_path: Path) -> None:
         assert {n.status for n in known} == {NodeStatus.DONE}
 
 
-@pytest.mark.parametrize("lag", [None, 1_000_000, 1_500_000])
-@pytest.mark.parametrize("limit", [1_000_000, 3_000_000])
+@pytest.mark.parametrize(
+    ("limit", "lag"),
+    [
+        (1_000_000, None),
+        pytest.param(1_000_000, 1_000_000, marks=pytest.mark.slow),
+        pytest.param(1_000_000, 1_500_000, marks=pytest.mark.slow),
+        pytest.param(3_000_000, None, marks=pytest.mark.slow),
+        (3_000_000, 1_000_000),
+        pytest.param(3_000_000, 1_500_000, marks=pytest.mark.slow),
+    ],
+)
 def test_the_file_keeps_within_its_size(
     tmp_path: Path, limit: int, lag: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -458,6 +458,7 @@ def test_a_flight_recorder_writes_what_came_before_the_occasion(tmp_path: Path) 
     assert [op.name for op in trace.forward_ops()].count("Tensor.sqrt") == 2
 
 
+@pytest.mark.slow
 def test_a_file_of_limited_size_keeps_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     with agviz.trace(check_forward=True, max_bytes=1_000_000, path=path) as recorded:

@@ -445,9 +445,9 @@ x.tan().sum().backward()
     "wrong",
     [
         "torch.ones(2) @ torch.ones(3)",
-        "torch.ones(2)[5]",
+        pytest.param("torch.ones(2)[5]", marks=pytest.mark.slow),
         "Broken.apply(torch.ones(2))",
-        "torch.ones(2).backward()",
+        pytest.param("torch.ones(2).backward()", marks=pytest.mark.slow),
     ],
 )
 def test_an_error_ends_the_program_as_ever(tmp_path: Path, wrong: str) -> None:

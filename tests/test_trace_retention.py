@@ -177,8 +177,11 @@ def test_it_is_compared_with_itself(trained: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     "recording",
-    [{"values": "full"}, {"check_forward": True}, {"steps": range(0, 9999, 3)}],
-    ids=["full", "forward", "some"],
+    [
+        pytest.param({"values": "full"}, id="full", marks=pytest.mark.slow),
+        pytest.param({"check_forward": True}, id="forward"),
+        pytest.param({"steps": range(0, 9999, 3)}, id="some"),
+    ],
 )
 def test_whatever_is_recorded(tmp_path: Path, recording: dict[str, Any]) -> None:
     path = tmp_path / "t.agviz"
@@ -197,6 +200,7 @@ def test_whatever_is_recorded(tmp_path: Path, recording: dict[str, Any]) -> None
             assert kept[RAISES].status is GraphTaskStatus.FAILED
 
 
+@pytest.mark.slow
 def test_where_all_fail_the_first_and_the_last_of_them_stay(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     weight = torch.nn.Parameter(torch.ones(3))

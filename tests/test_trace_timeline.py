@@ -116,7 +116,13 @@ def test_every_program(name: str, tmp_path: Path) -> None:
         assert assert_equal(trace) > 20
 
 
-@pytest.mark.parametrize("name", ["transformer_encoder", "reentrant_checkpoint", "lstm", "mlp"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("transformer_encoder", marks=pytest.mark.slow),
+        *("reentrant_checkpoint", "lstm", "mlp"),
+    ],
+)
 def test_device_threads(name: str, tmp_path: Path) -> None:
     def place(node: Node) -> int:
         return -1 if "AccumulateGrad" in node.name() else int(node._sequence_nr() % 2)

@@ -776,6 +776,7 @@ for step in range(10**6):
 """
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_whole_values(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     (tmp_path / "train.py").write_text(TRAINS)

@@ -191,6 +191,7 @@ async def test_a_flow_has_room_at_every_size(path: Path, size: tuple[int, int]) 
             assert len(rows) > 20
 
 
+@pytest.mark.slow
 async def test_every_key_of_a_flow(path: Path) -> None:
     async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
         session, panel = await modules(pilot)

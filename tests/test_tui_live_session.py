@@ -287,6 +287,7 @@ async def test_a_stop_is_reached_whatever_waits_to_be_read(tmp_path: Path) -> No
         stage.close()
 
 
+@pytest.mark.slow
 async def test_steps_of_a_chosen_thread_pass_over_the_others(stage: Stage) -> None:
     async with stage.app.run_test(size=WIDE) as pilot:
         await begin(pilot, stage)

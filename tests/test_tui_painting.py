@@ -31,7 +31,14 @@ def painted(session: TraceScreen) -> list[Strip]:
     return session._compositor.render_strips()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param((80, 24), marks=pytest.mark.slow),
+        (120, 40),
+        pytest.param((200, 60), marks=pytest.mark.slow),
+    ],
+)
 async def test_what_is_painted_is_what_would_be_painted_anew(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:

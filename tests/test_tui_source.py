@@ -334,6 +334,7 @@ def test_the_editor_opens_at_the_line(terminal: Terminal, recorded: Path, tmp_pa
     terminal.wait_for(lambda screen: "left with 0" in screen)
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_program_stops_at_a_line_that_was_marked(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT, encoding="utf-8")

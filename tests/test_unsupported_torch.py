@@ -156,6 +156,7 @@ def test_the_doctor_and_a_verification_say_so(tmp_path: Path) -> None:
     assert is_the_sentence(line, "its layout", "; the program goes on, and nothing is compared")
 
 
+@pytest.mark.slow
 def test_what_asks_for_the_engine_is_told_and_reading_goes_on(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     assert run("-m", "agviz", "run", "-o", "t.agviz", "train.py", cwd=tmp_path).returncode == 7
@@ -186,7 +187,14 @@ def test_what_asks_for_the_engine_is_told_and_reading_goes_on(tmp_path: Path) ->
         assert (read_by.returncode, read_by.stderr) == (0, ""), verb
 
 
-@pytest.mark.parametrize("option", ["--agviz=on", "--agviz=retain-on-failure", "--agviz-verify"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param("--agviz=on", marks=pytest.mark.slow),
+        "--agviz=retain-on-failure",
+        pytest.param("--agviz-verify", marks=pytest.mark.slow),
+    ],
+)
 def test_tests_run_and_one_line_says_it(option: str, tmp_path: Path) -> None:
     env = environment(tmp_path, "a private name")
     (tmp_path / "test_it.py").write_text(TESTS)

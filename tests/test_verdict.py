@@ -124,7 +124,8 @@ NEVER = {
 
 @pytest.mark.parametrize(
     ("kind", "steps"),
-    [(kind, 3) for kind in NEVER] + [("detached by mistake", steps) for steps in (1, 25)],
+    [(kind, 3) for kind in NEVER]
+    + [pytest.param("detached by mistake", steps, marks=pytest.mark.slow) for steps in (1, 25)],
 )
 def test_a_tick_names_the_parameters_that_no_pass_leads_to(
     kind: str, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -209,6 +210,7 @@ def test_whatever_raises_is_named(
     assert "test_verdict.py" in words
 
 
+@pytest.mark.slow
 def test_gloo_that_times_out_in_a_hook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = f"""
         import datetime, torch.distributed as dist
@@ -357,6 +359,7 @@ def test_a_loss_that_is_not_finite(
         assert list(marks(trace).values()) == [PassMark.LOSS]
 
 
+@pytest.mark.slow
 def test_recursion_is_summed_up_and_times_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -384,6 +387,7 @@ def test_recursion_is_summed_up_and_times_out(
     assert words.count("smooth") < 12
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_outside_of_backward(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,7 +43,13 @@ print("freed")
 
 @pytest.mark.parametrize(
     ("engine", "how"),
-    [("native", "once"), ("ours", "once"), ("ours", "retain"), ("ours", "part"), ("ours", "exit")],
+    [
+        pytest.param("native", "once", marks=pytest.mark.slow),
+        ("ours", "once"),
+        pytest.param("ours", "retain", marks=pytest.mark.slow),
+        pytest.param("ours", "part", marks=pytest.mark.slow),
+        pytest.param("ours", "exit", marks=pytest.mark.slow),
+    ],
 )
 def test_a_deep_graph_is_freed(engine: str, how: str) -> None:
     done = subprocess.run(
@@ -109,7 +115,7 @@ print("freed" if last() is None else "alive")
 """
 
 
-@pytest.mark.parametrize("thread", ["main", "other"])
+@pytest.mark.parametrize("thread", [pytest.param("main", marks=pytest.mark.slow), "other"])
 @pytest.mark.parametrize("engine", ["native", "ours"])
 def test_a_deep_graph_is_freed_when_its_root_dies(engine: str, thread: str) -> None:
     done = subprocess.run(

@@ -185,6 +185,7 @@ def test_child_while_another_thread_holds_a_lock(name: str) -> None:
         assert _in_a_child(grad) == 0
 
 
+@pytest.mark.slow
 def test_child_while_another_thread_pauses_anomaly_mode() -> None:
     def pause(wait: Callable[[], None]) -> None:
         with native_run._anomaly_pause:

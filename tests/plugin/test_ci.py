@@ -235,6 +235,7 @@ def test_stays():
 """
 
 
+@pytest.mark.slow
 def test_what_a_test_left_is_replaced_and_nothing_else(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_few=REPLACED)
     run(pytester, "--agviz=retain-on-failure").assert_outcomes(passed=1, failed=2, errors=1)
@@ -416,6 +417,7 @@ def test_each_failing_subtest_is_explained_by_its_own_passes(pytester: pytest.Py
         assert len(trace.graph_tasks) == 4
 
 
+@pytest.mark.slow
 @needs_browser
 def test_pages_open_in_a_browser(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(library=REPOSITORY["library"], test_few=FEW)

@@ -153,6 +153,7 @@ def test_deadlines_of_hypothesis_hold_for_the_test_alone(
         assert kept == FAILING
 
 
+@pytest.mark.slow
 def test_a_test_about_its_recording_is_not_run_without_one(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(SLOW_MACHINE)
     pytester.makepyfile(

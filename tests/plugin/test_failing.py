@@ -197,6 +197,7 @@ def test_a_failure_that_has_nothing_to_do_with_gradients_gets_a_line(
     assert "agviz_graph" not in (pytester.path / "junit.xml").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("operators")
 def test_wrong_numbers_lead_to_the_custom_functions_of_all_passes(
     pytester: pytest.Pytester,
@@ -251,6 +252,7 @@ def test_gradcheck_is_told_in_plain_words(pytester: pytest.Pytester) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_is_advised_is_an_option_of_pytest(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

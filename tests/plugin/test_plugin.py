@@ -264,6 +264,7 @@ def test_off_imports_neither_torch_nor_what_records(pytester: pytest.Pytester) -
     result.stdout.no_fnmatch_line("*= agviz =*")
 
 
+@pytest.mark.slow
 def test_a_run_that_recorded_nothing_says_so(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\ndef test_nothing(): assert 'torch' not in sys.modules")
     said = "asked to record (--agviz=on), but none of 1 test ran a backward pass: nothing was*"
@@ -282,6 +283,7 @@ def test_an_output_folder_that_cannot_be_made_is_told(pytester: pytest.Pytester)
     )
 
 
+@pytest.mark.slow
 def test_the_marker_goes_before_options_and_these_before_environment_and_ini(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
