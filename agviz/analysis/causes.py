@@ -111,7 +111,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     "slope on both sides.",
     Cause.MASKED: "Check the mask: for this batch it selects nothing of what depends on it.",
     Cause.OVERWRITTEN: "Write into another tensor, or only where nothing that matters stands.",
-    Cause.FLAT: "Use a function with a slope there, or a straight-through estimator.",
+    Cause.FLAT: "Use a function with a slope there: a softmax over several entries, a "
+    "straight-through estimator.",
     Cause.ZERO_WEIGHT: "Give the term of the loss a weight if it is to train it.",
     Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
     Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), or keep that part in float32.",

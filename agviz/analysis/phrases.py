@@ -218,7 +218,8 @@ def by_node(
         graph_task: where.
         end: the node; None: it is not known.
         op: the torch function that made it, where that is known.
-        zeros: what the zeros are by which it was multiplied, where that is known.
+        zeros: what the zeros are by which it was multiplied, or why it gives the same always,
+            where that is known.
     """
     if end is None:
         words = "it is not recorded which node made it so"

@@ -313,9 +313,7 @@ class EventReader:
     @cached_property
     def _are_stored(self) -> bool:
         """Whether the file says where the events of nodes are."""
-        return self._is_closed() and bool(
-            self._database.value("SELECT EXISTS (SELECT 1 FROM run)")
-        )
+        return self._is_closed() and bool(self._database.value("SELECT EXISTS (SELECT 1 FROM run)"))
 
     def _moments_of(self, graph_task: int, node: int) -> Moments | None:
         """When a node was queued and ran, in a recording that was closed."""
