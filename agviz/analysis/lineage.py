@@ -320,7 +320,8 @@ def _cut(call: _Call, made: _State) -> Cut:
     if name in {"detach", "detach_"}:
         cause = Cause.DETACH
     elif ".data.__" in op.name or (through is not None and _is_data(through)):
-        cause = Cause.DATA
+        is_copied = any(frame.function == "__deepcopy__" for frame in op.stack)
+        cause = Cause.COPIED if is_copied else Cause.DATA
     elif name in _MAKES_ANEW:
         cause = Cause.NEW_TENSOR
     elif not made.dtype.startswith(("float", "bfloat", "complex")):
