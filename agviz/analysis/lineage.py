@@ -189,7 +189,7 @@ class Lineage:
             state = _State(row)
             if row.parameter:
                 self._parameters[row.parameter].append(state)
-            elif row.memory >= 0:
+            if row.memory >= 0:
                 self._link(state, row)
             self._now[row.tensor] = state
         if row.requires_grad and (row.parameter or not row.is_leaf):

@@ -86,10 +86,22 @@ def function(evidence: Evidence) -> Finding | None:
     if found is None:
         found = Finding(
             UNKNOWN,
-            f"{blame.op.name} gave {counts(blame.wrong)} of what it was given",
+            f"{blame.op.name} gave {counts(blame.wrong)} of what it was given{_only_zeros(blame)}",
             "Look at the arguments of this call: no known pattern fits.",
         )
     return found
+
+
+def _only_zeros(blame: Blame) -> str:
+    zero = next((one for one in blame.arguments if one.health and _is_zero(one.health)), None)
+    if zero is None:
+        return ""
+    what = f"the parameter {zero.parameter}" if zero.parameter else f"argument {zero.place}"
+    return f", of which {what} holds zeros only"
+
+
+def _is_zero(health: Health) -> bool:
+    return 0 < health.numbers == health.zero
 
 
 def unknown(evidence: Evidence) -> Finding | None:
