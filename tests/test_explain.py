@@ -298,6 +298,54 @@ def test_only_what_another_function_made_is_independent(tmp_path: Path) -> None:
     assert "independently of it" in found.paragraph
 
 
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+def test_a_mask_that_keeps_nan_of_the_data_is_named(kind: torch.dtype, tmp_path: Path) -> None:
+    """The program writes NaN itself, for what is missing: that is no fault."""
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path, check_forward=True):
+        weight = torch.ones(3, requires_grad=True)
+        target = torch.arange(12.0).view(4, 3)
+        known = (target > 3).to(kind)
+        target[target < 2] = float("nan")
+        error = (weight - target).square()
+        loss = (error * known).sum()
+        loss.backward()
+    assert weight.grad is not None
+    assert weight.grad.isnan().tolist() == [True, True, False]
+    with agviz.Trace.open(path) as trace:
+        found = explain(trace)
+    assert found is not None
+    assert found.pattern == "NaN in the data, multiplied by a mask"
+    assert found.frame is not None
+    assert found.frame.source == "loss = (error * known).sum()"
+    assert "The data held 2 NaN among 12 numbers, which was written into it" in found.paragraph
+
+
+@pytest.mark.parametrize("factor", [[0.0, 1.0, 1.0], [0.0, 0.5, 1.0], [1.0, 1.0, 1.0]])
+def test_a_factor_that_is_no_mask_is_not_called_one(factor: list[float], tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path, check_forward=True):
+        weight = torch.ones(3, requires_grad=True)
+        data = torch.tensor([float("nan"), float("nan"), 1.0])
+        (weight * data * torch.tensor(factor)).sum().backward()
+    with agviz.Trace.open(path) as trace:
+        found = explain(trace)
+    assert found is not None
+    assert found.pattern == "NaN in the data"
+
+
+def test_an_argument_of_zeros_is_told_where_no_pattern_fits(tmp_path: Path) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path, check_forward=True):
+        layer = nn.Linear(3, 2)
+        nn.init.zeros_(layer.weight)
+        nn.utils.parametrizations.weight_norm(layer)(torch.ones(4, 3)).sum().backward()
+    with agviz.Trace.open(path) as trace:
+        found = explain(trace)
+    assert found is not None
+    assert "parametrizations.weight.original1 holds zeros only" in found.paragraph
+
+
 def test_the_summary_sums_up_passes_that_broke_at_the_same_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

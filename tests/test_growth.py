@@ -10,6 +10,7 @@ import sqlite3
 import weakref
 from collections import deque
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -206,7 +207,36 @@ def slice_by_slice(training: Training) -> None:
     out.square().mean().backward()
 
 
+def small_part_in_a_cache(training: Training) -> None:
+    @lru_cache(maxsize=64)  # cause: encoded
+    def encoded(step: int) -> Tensor:
+        hidden: Tensor = training.first(torch.full((6, 4), float(step)))
+        return hidden
+
+    for step in range(6):
+        training.optimizer.zero_grad()
+        state = encoded(step)
+        for _ in range(100):
+            state = training.act(state) + 0.1
+        training.follow(training.last(state).square().mean()).backward()
+        training.optimizer.step()
+
+
+def small_part_in_a_list(training: Training) -> None:
+    seen = []
+    for _ in range(6):
+        training.optimizer.zero_grad()
+        state = training.first(torch.randn(6, 4))
+        seen.append(state)  # cause: seen
+        for _ in range(100):
+            state = training.act(state) + 0.1
+        training.last(state).square().mean().backward()
+        training.optimizer.step()
+
+
 GROWING = (
+    small_part_in_a_cache,
+    small_part_in_a_list,
     pixel_by_pixel,
     slice_by_slice,
     running_sum,

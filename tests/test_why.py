@@ -6,6 +6,7 @@ tried out: taken out of the program, it no longer is the answer, until there is 
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from types import SimpleNamespace
@@ -95,6 +96,15 @@ def data_assigned(model: Parts) -> None:
     model.rest(hidden).sum().backward()
 
 
+def copied(model: Parts) -> None:
+    model.rest(copy.deepcopy(model.a)(x())).sum().backward()
+
+
+def out_of_a_state_dict(model: Parts) -> None:
+    own = model.a.state_dict()
+    model.rest(functional.linear(x(), own["weight"], own["bias"])).sum().backward()
+
+
 def as_list(model: Parts) -> None:
     (model.b(x()) * torch.tensor(model.a(x()).tolist()) * model.p).sum().backward()
 
@@ -172,6 +182,8 @@ NONE: Final[dict[Callable[[Parts], None], tuple[Cause, str]]] = {
     chosen: (Cause.INTEGER, "topk(), which gives int64"),
     out_of_no_grad: (Cause.NO_GRAD, "no_grad()"),
     data_assigned: (Cause.DATA, ".data"),
+    copied: (Cause.COPIED, "copy.deepcopy()"),
+    out_of_a_state_dict: (Cause.DETACH, "cut by detach(), inside of state_dict()"),
     as_list: (Cause.LEFT_TORCH, "tolist()"),
     asked_for_a_number: (Cause.LEFT_TORCH, "__float__()"),
     in_autocast: (Cause.NO_GRAD, "no_grad()"),
@@ -215,6 +227,48 @@ def test_what_cut_the_graph_is_named(program: Callable[[Parts], None], tmp_path:
         assert words in row.reason
         assert (row.line is None) == (cause is Cause.FAILED)
         assert row.line is None or "test_why.py:" in row.line
+
+
+def test_why_a_call_gave_the_same_throughout_is_told(tmp_path: Path) -> None:
+    said = {}
+    for name, loss in {
+        "cross_entropy() over 1 class ([4, 1]) gives 0": one_class,
+        "softmax() over one entry gives 1": softmax_of_one,
+        "grid_sample() gave 0 throughout, at coordinates from": outside_of_the_image,
+        "outside of [-1, 1] there is nothing to sample": outside_of_the_image,
+    }.items():
+        path = tmp_path / "t.agviz"
+        torch.manual_seed(0)
+        layer = nn.Linear(3, 1)
+        with agviz.trace(layer, path=path, check_forward=True):
+            loss(layer).backward()
+        assert layer.weight.grad is not None
+        assert not layer.weight.grad.any()
+        (row,) = agviz.load(path).why("weight")
+        assert row.gradient == "zero"
+        said[name] = row.reason
+    assert [name for name, reason in said.items() if name not in reason] == []
+
+
+def test_a_softmax_along_another_axis_is_not_taken_for_one_of_one(tmp_path: Path) -> None:
+    layer = nn.Linear(3, 1)
+    with agviz.trace(layer, path=tmp_path / "t.agviz", check_forward=True):
+        functional.softmax(layer(torch.randn(4, 3)), dim=0).sum().mul(0).backward()
+    assert "one entry" not in str(agviz.load(tmp_path / "t.agviz").why("weight"))
+
+
+def one_class(layer: nn.Module) -> Tensor:
+    return functional.cross_entropy(layer(torch.randn(4, 3)), torch.zeros(4, dtype=torch.long))
+
+
+def softmax_of_one(layer: nn.Module) -> Tensor:
+    return (functional.softmax(layer(torch.randn(4, 3)), dim=-1) * torch.randn(4, 1)).sum()
+
+
+def outside_of_the_image(layer: nn.Module) -> Tensor:
+    grid = layer(torch.randn(4, 3)).tanh().expand(4, 2).view(1, 2, 2, 2) + 8
+    image = torch.rand(1, 1, 5, 5)
+    return functional.grid_sample(image, grid, align_corners=False).sum()
 
 
 def in_a_buffer(model: Parts) -> None:

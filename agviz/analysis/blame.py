@@ -4,10 +4,16 @@ Note [Intended infinities]
 A mask is full of infinities on purpose. So the way back follows NaN first, and ends at a function
 that made NaN of infinities: at a softmax of which a whole row was masked, say, and not at the mask.
 Any other infinity is followed to the function that made it of finite numbers.
+
+Note [Intended NaN]
+A program that writes NaN into a tensor itself means it, as for labels that are missing. It counts
+as data, like what came in a batch. What lets NaN of the data through is named instead, where that
+is seen: a product with a mask, which keeps NaN where it should select (0 * NaN is NaN).
 """
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
 
     from agviz.measure.values import Health
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
 
 _MOST_READ: Final = 2_000
 SOFTMAX: Final = frozenset(
@@ -35,6 +41,11 @@ _MASKING: Final = frozenset(
     }
 )
 """What puts in an infinity that the program wrote down itself."""
+_WRITING: Final = _MASKING | {"setitem"}
+"""What makes no NaN of finite tensors, but may be given one as a number."""
+
+
+_FACTORS: Final = (0, 1)
 
 
 class Source(StrEnum):
@@ -68,6 +79,10 @@ class Blame(NamedTuple):
     """What was non-finite first: of what it gave, or of what it was given (data, parameter)."""
     parameter: str
     """Name of the parameter; empty for other sources."""
+    written: Frame | None = None
+    """The line at which the program wrote NaN into the data: Note [Intended NaN]."""
+    is_masked: bool = False
+    """Whether ``op`` multiplies NaN of the data by a mask, which keeps it."""
 
     @property
     def function(self) -> str:
@@ -108,9 +123,10 @@ def blame(trace: Trace, graph_task: int, node: int) -> Blame | None:
     if start is None and not any(bad(row.health) for row in saved):
         return None
     found = trace.forward_nonfinite(limit=_MOST_READ)
+    every = found
     if start is not None:
         found = [op for op in found if op.id < start.id and _may_precede(op, start)]
-    way = _Way([*found, *([] if start is None else [start])])
+    way = _Way([*found, *([] if start is None else [start])], every)
     if start is None:
         start = next(way.candidates(), None)
     elif not way.is_touched(start, any(bad(row.health) for row in saved)):
@@ -125,8 +141,9 @@ def _may_precede(op: ForwardOpRow, start: ForwardOpRow) -> bool:
 class _Way:
     """The functions that gave something non-finite, and which of them had it from which."""
 
-    def __init__(self, ops: Sequence[ForwardOpRow]) -> None:
+    def __init__(self, ops: Sequence[ForwardOpRow], every: Sequence[ForwardOpRow]) -> None:
         self._ops = ops
+        self._every = every
         self._made: dict[tuple[int, int | None], tuple[ForwardOpRow, ForwardTensorRow]] = {}
         for op in ops:
             for row in op.outputs:
@@ -162,8 +179,40 @@ class _Way:
                 if function_name(op.name) in SOFTMAX or (gave_nan and is_mask):
                     return self._function(trace, op)
             if maker is None or not maker.inputs:  # made of no tensor: torch.tensor, torch.full
-                return Blame(op, Source.DATA, arguments(trace, op), health, "")
+                return self._data(trace, op, health)
+            if health.nan and self._is_written(maker):
+                return self._data(trace, op, health, maker.frame)
             op = maker
+
+    def _is_written(self, maker: ForwardOpRow) -> bool:
+        return function_name(maker.name) in _WRITING and not any(self._wrong_inputs(maker))
+
+    def _data(
+        self, trace: Trace, op: ForwardOpRow, health: Health, written: Frame | None = None
+    ) -> Blame:
+        """What is wrong with data: Note [Intended NaN].
+
+        Args:
+            trace: the recording.
+            op: the function that was given it.
+            health: of the data.
+            written: the line that wrote NaN into it.
+        """
+        for later in self._onwards(op) if health.nan else ():
+            given = arguments(trace, later)
+            if _multiplies_by_mask(later, given):
+                return Blame(later, Source.DATA, given, health, "", written, is_masked=True)
+        return Blame(op, Source.DATA, arguments(trace, op), health, "", written)
+
+    def _onwards(self, op: ForwardOpRow) -> Iterator[ForwardOpRow]:
+        """A function and those to which NaN came from it, in order."""
+        reached: set[tuple[int, int | None]] = set()
+        for later in self._every:
+            if later.id == op.id or not reached.isdisjoint(_given(later)):
+                reached.update(
+                    (row.tensor, row.version) for row in later.outputs if bad(row.health)
+                )
+                yield later
 
     def _maker(self, op: ForwardOpRow, row: ForwardTensorRow) -> ForwardOpRow | None:
         made = self._made.get((row.tensor, row.version))
@@ -184,6 +233,35 @@ class _Way:
             return None
         worst = max(given, key=lambda health: (health.nan, bad(health)))
         return Blame(op, Source.FUNCTION, arguments(trace, op), worst, "")
+
+
+def _given(op: ForwardOpRow) -> Iterator[tuple[int, int | None]]:
+    return ((row.tensor, row.version) for row in op.inputs)
+
+
+def _multiplies_by_mask(op: ForwardOpRow, given: Sequence[Argument]) -> bool:
+    """Whether one factor holds NaN, and the other truth values, or 0 at least as often and else 1.
+
+    Truth values are not measured.
+    """
+    if function_name(op.name) != "mul" or len(given) != len(_FACTORS):
+        return False
+    for number in _FACTORS:
+        nan = 0 if (factor := given[number].health) is None else factor.nan
+        mask = given[1 - number].health
+        if nan and op.inputs[1 - number].dtype == "bool":
+            return True
+        if nan and mask is not None and _is_mask(mask) and mask.zero >= nan:
+            return True
+    return False
+
+
+def _is_mask(health: Health) -> bool:
+    """Whether all numbers are 0 or 1, as their mean and norm show, and both occur."""
+    if bad(health) or health.min != 0 or health.max != 1 or health.norm is None:
+        return False
+    ones = health.numbers - health.zero
+    return math.isclose(health.norm**2, ones, rel_tol=1e-3)
 
 
 def arguments(trace: Trace, op: ForwardOpRow) -> tuple[Argument, ...]:

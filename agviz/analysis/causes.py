@@ -20,6 +20,8 @@ class Cause(StrEnum):
     DETACH = "detach"
     DATA = "data"
     """``Tensor.data``."""
+    COPIED = "copied"
+    """``copy.deepcopy``, which gives a leaf of its own."""
     NO_GRAD = "no_grad"
     SAMPLED = "sampled"
     """A distribution's ``sample``, which runs without gradients."""
@@ -91,6 +93,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.NOT_IN_LOSS: "Add what was computed from it to the loss, or leave it out.",
     Cause.DETACH: "Remove the detach, or detach only what the loss does not train.",
     Cause.DATA: "Use the tensor itself instead of its .data.",
+    Cause.COPIED: "Call the module itself in the forward: gradients go to the copy, not to what "
+    "was copied.",
     Cause.NO_GRAD: "Run that part outside of torch.no_grad() if it is to be trained.",
     Cause.SAMPLED: "Use rsample(), the reparametrised sample, where the distribution has one; "
     "else a score-function estimator (log_prob).",
@@ -111,7 +115,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     "slope on both sides.",
     Cause.MASKED: "Check the mask: for this batch it selects nothing of what depends on it.",
     Cause.OVERWRITTEN: "Write into another tensor, or only where nothing that matters stands.",
-    Cause.FLAT: "Use a function with a slope there, or a straight-through estimator.",
+    Cause.FLAT: "Use a function with a slope there: a softmax over several entries, a "
+    "straight-through estimator.",
     Cause.ZERO_WEIGHT: "Give the term of the loss a weight if it is to train it.",
     Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
     Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), or keep that part in float32.",

@@ -74,6 +74,9 @@ class KeptGraphs:
             yield f"It holds tensors with their graphs. {grows}"
             if self.look.created:
                 yield "With create_graph=True, gradients that hooks are given have graphs, too."
+            if holder.what.startswith("lru_cache"):
+                yield "Empty it after each step (cache_clear()), or cache what has no graph."
+                return
             yield "Put in what .item() or .detach() gives, or empty it after each step."
         elif holder.kind == GRADIENT:
             yield (

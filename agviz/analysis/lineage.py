@@ -189,7 +189,7 @@ class Lineage:
             state = _State(row)
             if row.parameter:
                 self._parameters[row.parameter].append(state)
-            elif row.memory >= 0:
+            if row.memory >= 0:
                 self._link(state, row)
             self._now[row.tensor] = state
         if row.requires_grad and (row.parameter or not row.is_leaf):
@@ -320,7 +320,8 @@ def _cut(call: _Call, made: _State) -> Cut:
     if name in {"detach", "detach_"}:
         cause = Cause.DETACH
     elif ".data.__" in op.name or (through is not None and _is_data(through)):
-        cause = Cause.DATA
+        is_copied = any(frame.function == "__deepcopy__" for frame in op.stack)
+        cause = Cause.COPIED if is_copied else Cause.DATA
     elif name in _MAKES_ANEW:
         cause = Cause.NEW_TENSOR
     elif not made.dtype.startswith(("float", "bfloat", "complex")):

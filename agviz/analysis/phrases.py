@@ -23,6 +23,7 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.NOT_REACHED: "not in the graph of the loss",
     Cause.DETACH: "cut by {op}()",
     Cause.DATA: "cut by .data",
+    Cause.COPIED: "cut by copy.deepcopy(), which gives a parameter of its own",
     Cause.NO_GRAD: "used under torch.no_grad()",
     Cause.SAMPLED: "cut by sample(), which draws under torch.no_grad()",
     Cause.INFERENCE_MODE: "used under torch.inference_mode()",
@@ -56,6 +57,9 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.NO_ELEMENTS: "no element went through it ({node})",
     Cause.SHIFT: "the normalisation behind {node} takes out again what it adds",
 }
+_OF_MODULES: Final = frozenset({"inner", "decorate_context", "wrapper", "forward", "apply"})
+"""Functions of libraries that call others for the user."""
+_BY_DETACHING: Final = frozenset({Cause.DETACH, Cause.DATA})
 _UNKNOWN: Final = {"zero": "{node} put out zeros", "none": "it is not recorded why"}
 
 
@@ -133,13 +137,29 @@ def _by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> Gradie
         cause=cut.cause,
         reason=_WORDS[cut.cause].format(
             op=last_name(op), name=op.name.rpartition("<locals>.")[2], dtype=cut.dtype
-        ),
+        )
+        + (_inside(op) if cut.cause in _BY_DETACHING else ""),
         frame=cut.frame,
         module=op.module,
         op=op.name,
         graph_task=graph_task,
         details=(f"{called}{inside}{disabled} (function {op.id} of the forward).",),
     )
+
+
+def _inside(op: ForwardOpRow) -> str:
+    """The function of a library that the user's line called, and that called ``op``, in words."""
+    stack = op.stack
+    own = max((place for place, frame in enumerate(stack) if not frame.hidden), default=len(stack))
+    called = next(
+        (
+            frame.function
+            for frame in stack[own + 1 :]
+            if not frame.function.startswith("_") and frame.function not in _OF_MODULES
+        ),
+        last_name(op),
+    )
+    return "" if called == last_name(op) else f", inside of {called}()"
 
 
 def practically_zero(
@@ -218,7 +238,8 @@ def by_node(
         graph_task: where.
         end: the node; None: it is not known.
         op: the torch function that made it, where that is known.
-        zeros: what the zeros are by which it was multiplied, where that is known.
+        zeros: what the zeros are by which it was multiplied, or why it gives the same always,
+            where that is known.
     """
     if end is None:
         words = "it is not recorded which node made it so"

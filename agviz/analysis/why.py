@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
 from agviz.analysis.code_search import assignment, definition
+from agviz.analysis.constant_calls import why_constant
 from agviz.analysis.faint import Faintness
 from agviz.analysis.gradients import GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
@@ -310,6 +311,9 @@ class _Why:
         zeros = ""
         if op is not None and end is not None and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
             zeros = next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
+        elif op is not None and end is not None and end.cause in {Cause.FLAT, Cause.UNKNOWN}:
+            constant = why_constant(op, self._health)
+            zeros = f": {constant}" if constant else ""
         if end is not None and self._is_difference(parameter, end):
             end = end._replace(cause=Cause.DIFFERENCE)
         row = by_node(parameter, gradient, graph_task, end, op, zeros)
@@ -324,6 +328,9 @@ class _Why:
         module, _, own = parameter.name.rpartition(".")
         weight = self._found.get(f"{module}.weight".lstrip("."))
         return own == "bias" and weight is not None and weight.value is GradientValue.SOME
+
+    def _health(self, row: ForwardTensorRow) -> Health | None:
+        return self._measured.get((row.tensor, row.version), (None, None))[1]
 
     def _zeros(self, row: ForwardTensorRow) -> str:
         """What a tensor is that held zeros only; empty where it did not, or it is not known."""

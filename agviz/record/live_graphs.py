@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import CellType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
     from agviz.traces.rows import Frame
     from agviz_engine.graph_task import GraphTask
+    from agviz_engine.node import NodeRef
 
 log = logging.getLogger("agviz")
 
 _KEY: Final = "agviz_pass"
 _MOST_MARKED: Final = 32
-"""Nodes of a pass, evenly spread, that hold its token."""
+"""Nodes of a pass, evenly spread, that hold its token, and as many of those beside leaves: whatever
+part of a graph is alive leads to a leaf."""
 _EACH_UNTIL: Final = 8
 """Looks are taken at each pass up to this one, then at 12, 16, 24, 32 and so on."""
 _MOST_SEARCHES: Final = 2
@@ -44,6 +46,7 @@ _MOST_NODES: Final = 200_000
 _MOST_DESCRIBED: Final = 64
 _DEPTH: Final = 3
 """Containers within each other through which a name is looked for."""
+_LRU_CACHE: Final = type(lru_cache(int))
 _CONTAINERS: Final = (list, tuple, set, frozenset, deque, dict)
 
 
@@ -128,10 +131,10 @@ class LiveGraphs:
             return  # of several losses that were computed first, and then differentiated
         token = _Token(self.steps)
         nodes = task.nodes
-        for place in range(0, len(nodes), len(nodes) // _MOST_MARKED + 1):
-            if nodes[place].is_accumulate_grad:
+        for ref in (*_spread(nodes), *_spread(_beside_leaves(nodes))):
+            if ref.is_accumulate_grad:
                 continue
-            metadata = getattr(nodes[place].node, "metadata", None)
+            metadata = getattr(ref.node, "metadata", None)
             if metadata is not None and _KEY not in metadata:
                 metadata[_KEY] = token
                 self._tokens.add(token)
@@ -235,11 +238,17 @@ class LiveGraphs:
             function = _function_of(owner)
             if function is None:
                 return None
-            code = function.__code__
-            at = self._files.frame(code.co_filename, code.co_firstlineno, code.co_name)
-            return _Named(CLOSURE, function.__name__, "", at)
+            return _Named(CLOSURE, function.__name__, "", self._definition(function))
+        if isinstance(owner, _LRU_CACHE):
+            cached = owner.__wrapped__
+            at = self._definition(cached) if isinstance(cached, FunctionType) else None
+            return _Named(CONTAINER, getattr(cached, "__qualname__", ""), "lru_cache of", at)
         name = _scope_of(owner, thing) if type(owner) is dict else _attribute_of(owner, thing)
         return None if name is None else _Named(CONTAINER if what else TENSOR, name, what, None)
+
+    def _definition(self, function: FunctionType) -> Frame:
+        code = function.__code__
+        return self._files.frame(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def is_time_to_look(passes: int) -> bool:
@@ -250,6 +259,20 @@ def is_time_to_look(passes: int) -> bool:
     while not odd % 2:
         odd //= 2
     return odd in {1, 3}
+
+
+def _spread(nodes: Sequence[NodeRef]) -> Sequence[NodeRef]:
+    return nodes[:: len(nodes) // _MOST_MARKED + 1]
+
+
+def _beside_leaves(nodes: Sequence[NodeRef]) -> list[NodeRef]:
+    """For each leaf the first node that leads to it."""
+    found: dict[int, NodeRef] = {}
+    for ref in nodes:
+        for edge in ref.next_edges:
+            if edge is not None and edge[0].is_accumulate_grad:
+                found.setdefault(edge[0].index, ref)
+    return list(found.values())
 
 
 def _tensors() -> Iterator[Tensor]:

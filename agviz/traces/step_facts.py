@@ -120,7 +120,11 @@ StepRow: TypeAlias = "SeenOptimizer | StepFacts | HeldParameters | UnheldLeaf | 
 
 
 class OptimizerRow(NamedTuple):
-    """An optimizer that stepped."""
+    """An optimizer that stepped.
+
+    Where none did: one whose parameters got gradients that were cleared each time, and stayed as
+    they were.
+    """
 
     number: int
     """In the order in which they were made or seen."""
@@ -129,7 +133,7 @@ class OptimizerRow(NamedTuple):
     made: tuple[Frame, ...]
     """Stack that made it, outermost frame first; empty: it was there before the recording."""
     stepped: tuple[Frame, ...]
-    """Stack of its first step; empty: not known."""
+    """Stack of its first step; empty: not known, or it never stepped."""
 
     @property
     def frame(self) -> Frame | None:

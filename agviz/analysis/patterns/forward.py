@@ -30,10 +30,21 @@ def data(evidence: Evidence) -> Finding | None:
     blame = evidence.blame
     if blame is None or blame.source is not Source.DATA:
         return None
+    whence = "and no function of the forward made it"
+    if blame.written is not None:
+        whence = f"which was written into it at {blame.written}"
+    if blame.is_masked:
+        return Finding(
+            "NaN in the data, multiplied by a mask",
+            f"{blame.op.name} multiplies NaN by a mask, which keeps it, since 0 * NaN is NaN. The"
+            f" data held {counts(blame.wrong)}, {whence}",
+            "Leave such elements out before anything is computed of them: index with the mask"
+            " (x[mask]), or put numbers there (torch.nan_to_num). A torch.where after that leaves"
+            " NaN in the gradient.",
+        )
     return Finding(
         f"{_kind(blame.wrong)} in the data",
-        f"a tensor that {blame.op.name} was given holds {counts(blame.wrong)}, and no function of"
-        " the forward made it",
+        f"a tensor that {blame.op.name} was given holds {counts(blame.wrong)}, {whence}",
         "Look at the batch: torch.isfinite(x) finds the samples, which have to be cleaned or left"
         " out.",
     )
@@ -75,10 +86,22 @@ def function(evidence: Evidence) -> Finding | None:
     if found is None:
         found = Finding(
             UNKNOWN,
-            f"{blame.op.name} gave {counts(blame.wrong)} of what it was given",
+            f"{blame.op.name} gave {counts(blame.wrong)} of what it was given{_only_zeros(blame)}",
             "Look at the arguments of this call: no known pattern fits.",
         )
     return found
+
+
+def _only_zeros(blame: Blame) -> str:
+    zero = next((one for one in blame.arguments if one.health and _is_zero(one.health)), None)
+    if zero is None:
+        return ""
+    what = f"the parameter {zero.parameter}" if zero.parameter else f"argument {zero.place}"
+    return f", of which {what} holds zeros only"
+
+
+def _is_zero(health: Health) -> bool:
+    return 0 < health.numbers == health.zero
 
 
 def unknown(evidence: Evidence) -> Finding | None:

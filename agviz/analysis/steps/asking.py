@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agviz.analysis.steps import clearing, holding, rates, spoiling, undoing
+from agviz.analysis.steps import clearing, holding, idling, rates, spoiling, undoing
 from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         return []
     run = RunSteps(trace)
     causes = [
+        *idling.idle(run),
         *(list(clearing.cleared(run)) or clearing.kept(run)),
         *holding.holding(run),
         *holding.held_twice(run),

@@ -103,6 +103,13 @@ class RunSteps:
         ]
 
     @cached_property
+    def idle(self) -> list[OptimizerRow]:
+        """Those that hold what gets gradients, and never step."""
+        if self.rows or self.trace.step_facts():
+            return []
+        return list(self.trace.optimizers())
+
+    @cached_property
     def passes(self) -> GraphTasks:
         """The outermost calls of backward that write ``.grad``, in order."""
         return self.trace.graph_tasks.outermost.accumulating

@@ -19,6 +19,7 @@ from agviz.record.steps.finiteness import not_finite
 from agviz.record.steps.kept import KeptGradients
 from agviz.record.steps.sample import StepSample
 from agviz.record.steps.unheld import Reached, UnheldLeaves
+from agviz.record.steps.unstepped import Unstepped
 from agviz.traces.step_facts import (
     HeldParameters,
     NotFinite,
@@ -53,6 +54,7 @@ class _Optimizer:
         self.made = made
         self.sample = StepSample()
         self.kept = KeptGradients()
+        self.unstepped = Unstepped()
         self.told: tuple[Any, ...] | None = None
         self.names: list[str] = []
         self.identities: tuple[int, ...] = ()
@@ -68,8 +70,8 @@ class _Optimizer:
         self.passes = 0
         """That had begun when the step was called."""
         self.rows = 0
-        self.thread = 0
-        """Identity of the thread on which it stepped last."""
+        self.thread = threading.get_ident()
+        """Identity of the thread on which it stepped last, or was made or seen."""
 
     @property
     def is_watched_here(self) -> bool:
@@ -77,7 +79,12 @@ class _Optimizer:
 
         To read a ``.grad`` that another thread writes at this moment may end the process.
         """
-        return self.kept.is_watching and self.thread == threading.get_ident()
+        return self.kept.is_watching and self.is_of_this_thread
+
+    @property
+    def is_of_this_thread(self) -> bool:
+        """Whether no other thread is likely to write to its gradients."""
+        return self.thread == threading.get_ident()
 
 
 class StepObserver:
@@ -268,11 +275,15 @@ class StepObserver:
         for optimizer, of in list(self._optimizers.items()):
             if of.is_watched_here:
                 of.kept.pass_begun(_held(optimizer))
+            elif not self._has_stepped and of.is_of_this_thread:
+                of.unstepped.pass_begun(_held(optimizer))
 
     def _pass_ended(self) -> None:
         for optimizer, of in list(self._optimizers.items()):
             if of.is_watched_here:
                 of.kept.pass_ended(_held(optimizer))
+            elif not self._has_stepped and of.is_of_this_thread:
+                of.unstepped.pass_ended(_held(optimizer))
 
     def _reached(self, leaves: Sequence[Reached]) -> list[StepRow]:
         if not self._has_stepped:
@@ -298,7 +309,7 @@ class StepObserver:
         for of in list(self._optimizers.values()):
             for identity, version in zip(of.identities, of.versions, strict=False):
                 written[identity] = of.number, of.step, version
-        rows: list[StepRow] = []
+        rows: list[StepRow] = list(self._idle()) if is_end and not self._has_stepped else []
         found = not_finite(self._names.roots(), waits_for_devices=not is_end)
         for number, (name, tensor, is_buffer) in enumerate(found):
             optimizer, step, version = written.get(id(tensor), (-1, -1, -1))
@@ -306,6 +317,13 @@ class StepObserver:
             facts = optimizer, step if is_written else -1
             rows.append(NotFinite(graph_task, number, name, is_buffer, *facts))
         return rows
+
+    def _idle(self) -> Iterator[SeenOptimizer]:
+        """What holds parameters whose gradients come and go, where no optimizer ever stepped."""
+        for optimizer, of in list(self._optimizers.items()):
+            if of.is_of_this_thread and of.unstepped.is_idle(_held(optimizer)):
+                name = type(optimizer).__name__
+                yield SeenOptimizer(NO_GRAPH_TASK, of.number, name, of.made, None)
 
 
 def _held(optimizer: Any) -> list[Tensor]:

@@ -67,7 +67,7 @@ class StepSample:
         self._before = []
         if identities != self._of:
             self._of, self._last = identities, None
-            self._places = _chosen(parameters)
+            self._places = chosen(parameters)
         is_due = self._steps <= _ALL_UNTIL or self._steps % _EVERY == 0
         if not self._places or not (is_due or self._last):
             return
@@ -116,7 +116,7 @@ class StepSample:
         ]
 
 
-def _chosen(parameters: Sequence[Tensor]) -> tuple[int, ...]:
+def chosen(parameters: Sequence[Tensor]) -> tuple[int, ...]:
     """Places of the parameters in the sample, spread evenly over those that are fit for it."""
     fit = [
         place

@@ -1,0 +1,57 @@
+"""Calls that gave the same number throughout, whatever they were given."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.lineage import last_name
+from agviz.analysis.measures import number
+from agviz.words.shapes import write_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agviz.measure.values import Health
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
+
+_SOFTMAX: Final = {"softmax": 1, "log_softmax": 0, "softmin": 1}
+"""What these give over a single entry."""
+_AXIS: Final = re.compile(r"\btensor, (?:.*\bdim=)?(-?\d+)\b")
+_GRID: Final = "grid_sample"
+
+
+def why_constant(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health | None]) -> str:
+    """What shows that a call did not depend on its arguments; empty where nothing does.
+
+    Args:
+        op: the call.
+        health: what was measured of a tensor that it was given; None: nothing.
+
+    Returns:
+        The end of a sentence, as ``softmax() over one entry gives 1 whatever it is given``.
+    """
+    name = last_name(op)
+    shape = op.inputs[0].shape if op.inputs else None
+    if shape is not None and _entries(op, name, shape) == 1:
+        what = f"1 class ({write_shape(shape)})" if name == "cross_entropy" else "one entry"
+        return f"{name}() over {what} gives {_SOFTMAX.get(name, 0)} whatever it is given"
+    given = op.outputs[0].health if len(op.outputs) == 1 else None
+    if given is None or given.numbers < 2 or given.min is None or given.min != given.max:
+        return ""
+    said = f"{name}() gave {number(given.min)} throughout"
+    grid = health(op.inputs[1]) if name == _GRID and len(op.inputs) > 1 else None
+    if grid is not None and grid.min is not None and grid.max is not None and not given.min:
+        span = f"{number(grid.min)} to {number(grid.max)}"
+        said += f", at coordinates from {span}; outside of [-1, 1] there is nothing to sample"
+    return said
+
+
+def _entries(op: ForwardOpRow, name: str, shape: tuple[int, ...]) -> int:
+    """Over how many entries a softmax is taken; 0: it is none, or it is not known."""
+    if name == "cross_entropy":
+        return shape[1 if len(shape) > 1 else 0] if shape else 0
+    axis = _AXIS.match(op.arguments) if name in _SOFTMAX else None
+    if axis is None or not -len(shape) <= int(axis[1]) < len(shape):
+        return 0
+    return shape[int(axis[1])]
