@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.patterns import flow, forward, overflow, singular
+from agviz.analysis.patterns import decompositions, flow, forward, overflow, singular
 from agviz.analysis.patterns.finding import Finding
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ RULES: Final[Sequence[Callable[[Evidence], Finding | None]]] = (
     singular.singular_here,
     forward.function,
     singular.singular,
+    decompositions.decomposition,
     flow.old_grad,
     overflow.exploding,
     overflow.overflow,

@@ -199,15 +199,22 @@ def _number(evidence: Evidence, name: str) -> float | None:
         return None
 
 
+def is_moderate(evidence: Evidence) -> bool:
+    """Whether all that the node was given is known, finite, and far from the largest number."""
+    if evidence.wrong is None:
+        return False
+    limit = LARGEST.get(evidence.wrong.dtype, 0.0) ** 0.5
+    return all(
+        given.health is not None and not bad(given.health) and magnitude(given.health) <= limit
+        for given in evidence.received
+    )
+
+
 def _must_be(evidence: Evidence) -> int:
     """In how many places the derivative must be infinite, if nothing else is known."""
     wrong = evidence.wrong
-    if wrong is None:
+    if wrong is None or not is_moderate(evidence):
         return 0
-    for given in evidence.received:
-        limit = LARGEST.get(wrong.dtype, 0.0) ** 0.5
-        if given.health is None or bad(given.health) or magnitude(given.health) > limit:
-            return 0
     zeros = sum(given.health.zero for given in evidence.received if given.health is not None)
     return _inf(wrong) + (wrong.nan if zeros else 0)
 
