@@ -307,6 +307,20 @@ def test_a_refused_call_that_is_caught(
     assert torch.autograd.grad_mode.set_grad_enabled.__init__.__module__.startswith("torch")
 
 
+def test_a_penalty_on_gradients_without_a_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.agviz"
+    x = torch.ones(3, requires_grad=True)
+    with agviz.trace(path=path):
+        (gradient,) = torch.autograd.grad((x * x).sum(), x)
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            gradient.norm().backward()
+    _, words = said(capsys, "explain", path)
+    assert "The pass before was autograd.grad at" in words
+    assert "without create_graph=True" in words
+
+
 def test_a_loss_that_is_no_scalar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, "loss().backward(); model(torch.randn(5, 4)).backward()")
     code, words = said(capsys, "explain", tmp_path / "t.agviz")

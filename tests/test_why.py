@@ -105,6 +105,11 @@ def out_of_a_state_dict(model: Parts) -> None:
     model.rest(functional.linear(x(), own["weight"], own["bias"])).sum().backward()
 
 
+def a_number_of_a_choice(model: Parts) -> None:
+    chosen = model.a(x()).argmax().item()
+    (model.b(x()) * model.p * chosen).sum().backward()
+
+
 def as_list(model: Parts) -> None:
     (model.b(x()) * torch.tensor(model.a(x()).tolist()) * model.p).sum().backward()
 
@@ -184,6 +189,7 @@ NONE: Final[dict[Callable[[Parts], None], tuple[Cause, str]]] = {
     data_assigned: (Cause.DATA, ".data"),
     copied: (Cause.COPIED, "copy.deepcopy()"),
     out_of_a_state_dict: (Cause.DETACH, "cut by detach(), inside of state_dict()"),
+    a_number_of_a_choice: (Cause.INTEGER, "argmax(), which gives int64"),
     as_list: (Cause.LEFT_TORCH, "tolist()"),
     asked_for_a_number: (Cause.LEFT_TORCH, "__float__()"),
     in_autocast: (Cause.NO_GRAD, "no_grad()"),
@@ -234,6 +240,7 @@ def test_why_a_call_gave_the_same_throughout_is_told(tmp_path: Path) -> None:
     for name, loss in {
         "cross_entropy() over 1 class ([4, 1]) gives 0": one_class,
         "softmax() over one entry gives 1": softmax_of_one,
+        "layer_norm() over one feature gives its bias": normalised_alone,
         "grid_sample() gave 0 throughout, at coordinates from": outside_of_the_image,
         "outside of [-1, 1] there is nothing to sample": outside_of_the_image,
     }.items():
@@ -263,6 +270,11 @@ def one_class(layer: nn.Module) -> Tensor:
 
 def softmax_of_one(layer: nn.Module) -> Tensor:
     return (functional.softmax(layer(torch.randn(4, 3)), dim=-1) * torch.randn(4, 1)).sum()
+
+
+def normalised_alone(layer: nn.Module) -> Tensor:
+    normalised = functional.layer_norm(layer(torch.randn(4, 3)), [1])
+    return (normalised * torch.randn(4, 1)).sum()
 
 
 def outside_of_the_image(layer: nn.Module) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _SOFTMAX: Final = {"softmax": 1, "log_softmax": 0, "softmin": 1}
 """What these give over a single entry."""
 _AXIS: Final = re.compile(r"\btensor, (?:.*\bdim=)?(-?\d+)\b")
+_NORMALISED: Final = re.compile(r"tensor, (?:normalized_shape=)?\[(\d+(?:, \d+)*)\]")
 _GRID: Final = "grid_sample"
 
 
@@ -33,6 +35,8 @@ def why_constant(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health |
     """
     name = last_name(op)
     shape = op.inputs[0].shape if op.inputs else None
+    if name == "layer_norm" and _features(op) == 1:
+        return "layer_norm() over one feature gives its bias whatever it is given"
     if shape is not None and _entries(op, name, shape) == 1:
         what = f"1 class ({write_shape(shape)})" if name == "cross_entropy" else "one entry"
         return f"{name}() over {what} gives {_SOFTMAX.get(name, 0)} whatever it is given"
@@ -45,6 +49,12 @@ def why_constant(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health |
         span = f"{number(grid.min)} to {number(grid.max)}"
         said += f", at coordinates from {span}; outside of [-1, 1] there is nothing to sample"
     return said
+
+
+def _features(op: ForwardOpRow) -> int:
+    """Over how many features a layer is normalised; 0: it is not known."""
+    shape = _NORMALISED.match(op.arguments)
+    return 0 if shape is None else math.prod(map(int, shape[1].split(",")))
 
 
 def _entries(op: ForwardOpRow, name: str, shape: tuple[int, ...]) -> int:

@@ -269,7 +269,7 @@ class Lineage:
         later += [self._last[key]] if key in self._last else []
         if later:
             self._last[key] = max(later, key=lambda each: each.op.id)
-        self._note(self._left, key, self._leaving(call))
+        self._note(self._left, key, self._leaving(state, call))
         if not state.attached:
             return
         for made in call.made:
@@ -284,10 +284,16 @@ class Lineage:
         if self._ignores(state, call):
             self._note(self._cuts, key, Cut(Cause.NOT_DIFFERENTIABLE, call.op, call.op.frame))
 
-    def _leaving(self, call: _Call) -> Cut | None:
+    def _leaving(self, state: _State, call: _Call) -> Cut | None:
+        """Where the values of a state leave torch; where they became integers before, that."""
         if last_name(call.op) in _LEAVES_TORCH and call.op.id < self._before:
             return Cut(Cause.LEFT_TORCH, call.op, call.op.frame)
-        found = [self._left[id(made)] for made in call.made if id(made) in self._left]
+        found = []
+        for made in call.made:
+            if id(made) in self._left:
+                cut = _cut(call, made) if state.attached and not made.attached else None
+                is_integer = cut is not None and cut.cause is Cause.INTEGER
+                found.append(cut if cut is not None and is_integer else self._left[id(made)])
         return min(found, key=lambda cut: cut.op.id, default=None)
 
     def _ignores(self, state: _State, call: _Call) -> bool:

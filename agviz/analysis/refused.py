@@ -38,6 +38,8 @@ class RefusedCall:
     cut: ForwardOpRow | None
     """The last function of the recorded forward that took what requires a gradient and gave what
     does not; None: there is none, or the forward was not recorded."""
+    graphless: Frame | None
+    """The line of ``autograd.grad`` without ``create_graph``, where that was the pass before."""
     is_recorded: bool
     """Whether the forward was recorded."""
     count: int = 1
@@ -95,6 +97,12 @@ class RefusedCall:
         elif self.cut is not None:
             off = "" if self.cut.grad_enabled else ", under no_grad"
             yield f"{self.cut.name} took what requires a gradient and gave what does not{off}."
+        elif self.graphless is not None:
+            yield (
+                f"The pass before was autograd.grad at {self.graphless}, without create_graph=True:"
+                " what is computed of its gradients alone has no graph. Give it create_graph=True"
+                " if the loss is made of them."
+            )
         else:
             yield (
                 "Gradients were on at the call: the loss was computed while they were off, went"
@@ -144,6 +152,7 @@ def refused(trace: Trace) -> RefusedCall | None:
             grad_enabled=last.grad_enabled,
             disabled=visible(last.disabled),
             cut=_cut(trace) if last.grad_enabled else None,
+            graphless=_graphless(trace, last.graph_task) if last.grad_enabled else None,
             is_recorded=is_recorded,
             count=len(calls),
         )
@@ -169,8 +178,17 @@ def _by_python(trace: Trace) -> RefusedCall | None:
         grad_enabled=None,
         disabled=None,
         cut=None,
+        graphless=None,
         is_recorded=trace.meta.check_forward,
     )
+
+
+def _graphless(trace: Trace, graph_task: int) -> Frame | None:
+    """The line of a call of ``autograd.grad`` whose gradients have no graph; None: it is none."""
+    task = trace.graph_tasks.get(graph_task)
+    if task is None or task.accumulate_grad or task.create_graph or task.inputs < 1:
+        return None
+    return visible(trace.call_site(graph_task))
 
 
 def _cut(trace: Trace) -> ForwardOpRow | None:
