@@ -432,6 +432,14 @@ def test_what_grows_is_found_with_its_line(
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120
 
 
+def test_the_list_is_that_of_the_function_that_ran(tmp_path: Path) -> None:
+    """Another function of the file has a list of the same name."""
+    with agviz.Trace.open(recorded(tmp_path / "t.agviz", small_part_in_a_list)) as trace:
+        (found,) = verdicts(trace)
+    assert found.frame is not None
+    assert found.frame.function == small_part_in_a_list.__name__
+
+
 @pytest.mark.parametrize("program", HEALTHY, ids=lambda program: program.__name__)
 def test_of_what_does_not_grow_nothing_is_said(
     tmp_path: Path, program: Callable[[Training], None]

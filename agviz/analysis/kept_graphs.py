@@ -148,13 +148,16 @@ def _frame(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> Frame |
     made = visible(holder.stack)
     if holder.kind == CONTAINER and call is not None:
         for file in dict.fromkeys(each.file for each in (call, made) if each is not None):
-            if (line := _adding(trace.source(file), holder.name)) is not None:
+            lines = list(_adding(trace.source(file), holder.name))
+            running = {each.function for each in (call, made) if each is not None}
+            own = [line for line in lines if line[1] in running]
+            for line in (own or lines)[:1]:
                 return Frame(file, *line, False)
     return made
 
 
-def _adding(source: list[str], name: str) -> tuple[int, str] | None:
-    """Line and function in which something is put into a container, as far as its name tells."""
+def _adding(source: list[str], name: str) -> Iterator[tuple[int, str]]:
+    """Lines and functions in which something is put into a container, as far as its name tells."""
     last = name.rpartition(".")[2]
     for function, node in with_functions(parsed(source)):
         target: ast.expr | None = None
@@ -165,8 +168,7 @@ def _adding(source: list[str], name: str) -> tuple[int, str] | None:
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             target = node.targets[0].value
         if target is not None and _last_name(target) == last:
-            return getattr(node, "lineno", 1), function
-    return None
+            yield getattr(node, "lineno", 1), function
 
 
 def _last_name(target: ast.expr) -> str:
