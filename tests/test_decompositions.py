@@ -26,19 +26,23 @@ SAME_COLUMNS = torch.tensor([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
 
 
 def eigh(matrix: Tensor) -> Tensor:
-    return linalg.eigh(matrix)[1]
+    vectors: Tensor = linalg.eigh(matrix)[1]
+    return vectors
 
 
 def eig(matrix: Tensor) -> Tensor:
-    return linalg.eig(matrix)[1].abs()
+    lengths: Tensor = linalg.eig(matrix)[1].abs()
+    return lengths
 
 
 def svd(matrix: Tensor) -> Tensor:
-    return linalg.svd(matrix, full_matrices=False)[0]
+    vectors: Tensor = linalg.svd(matrix, full_matrices=False)[0]
+    return vectors
 
 
 def qr(matrix: Tensor) -> Tensor:
-    return linalg.qr(matrix)[0]
+    basis: Tensor = linalg.qr(matrix)[0]
+    return basis
 
 
 def judged(
