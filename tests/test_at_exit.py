@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.test_cli_run import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ROOT = Path(__file__).parent.parent
 HEAD = """
@@ -97,12 +101,17 @@ def check(program: str, folder: Path, *options: str, **environment: str) -> None
     assert (ours.returncode, ours.stdout) == (native.returncode, native.stdout)
 
 
-@pytest.mark.parametrize("end", ENDS)
+def quick(names: Iterable[str], some: set[str]) -> list[Any]:
+    """All of them, those but ``some`` marked as slow."""
+    return [pytest.param(name, marks=[] if name in some else [pytest.mark.slow]) for name in names]
+
+
+@pytest.mark.parametrize("end", quick(ENDS, {"an exception in backward", "a fork"}))
 def test_however_a_program_ends(end: str, tmp_path: Path) -> None:
     check(ENDS[end], tmp_path)
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kept", quick(KEPT, {"a cycle", "a backward to come"}))
 @pytest.mark.parametrize(
     "option",
     [

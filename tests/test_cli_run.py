@@ -228,6 +228,7 @@ def run_and_read(folder: Path, *options: str, program: str = TRAINS) -> tuple[st
     return ours.stderr, Trace.open(folder / "t.agviz")
 
 
+@pytest.mark.slow
 def test_one_backward_pass_in_some(tmp_path: Path) -> None:
     _, trace = run_and_read(tmp_path, "--every", "2")
     with trace:
@@ -238,6 +239,7 @@ def test_one_backward_pass_in_some(tmp_path: Path) -> None:
         assert trace.meta.choice == "only the backward passes 1:, one in 3"
 
 
+@pytest.mark.slow
 def test_some_nodes_only(tmp_path: Path) -> None:
     _, trace = run_and_read(tmp_path, "--nodes", r"^2\.|Relu")
     with trace:

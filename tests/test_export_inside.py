@@ -319,7 +319,10 @@ def penalty() -> None:
             lambda: compiled("inductor"),
             [0],
             1,
-            marks=pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+            ],
         ),
         (compiled_and_grad, [0], 1),
         (penalty, [], 1),

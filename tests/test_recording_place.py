@@ -193,7 +193,14 @@ def test_a_database_made_between_the_look_and_the_making(tmp_path: Path) -> None
     database.close()
 
 
-@pytest.mark.parametrize("error", ["disk I/O error", "database or disk is full", "no such table"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param("disk I/O error", marks=pytest.mark.slow),
+        "database or disk is full",
+        pytest.param("no such table", marks=pytest.mark.slow),
+    ],
+)
 def test_sqlite_fails_while_the_file_is_made(folder: Path, error: str) -> None:
     setup = f"""
 import sqlite3
@@ -267,7 +274,14 @@ def test_what_is_no_trace_is_left_alone_and_the_program_runs(folder: Path) -> No
     assert not (folder / "no").exists()
 
 
-@pytest.mark.parametrize("given", ["traces", ".", "traces/.."])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "traces",
+        pytest.param(".", marks=pytest.mark.slow),
+        pytest.param("traces/..", marks=pytest.mark.slow),
+    ],
+)
 def test_a_folder_takes_the_file_in(folder: Path, given: str) -> None:
     (folder / "traces").mkdir()
     path = recorded_into(ran(run("-o", given, cwd=folder)), "is a folder")
@@ -280,8 +294,8 @@ def test_a_folder_takes_the_file_in(folder: Path, given: str) -> None:
     ("given", "why"),
     [
         ("no/such/t.agviz", "there is no folder no/such"),
-        ("program.py/t.agviz", "there is no folder program.py"),
-        ("a" * 250 + ".agviz", "can't be written"),
+        pytest.param("program.py/t.agviz", "there is no folder program.py", marks=pytest.mark.slow),
+        pytest.param("a" * 250 + ".agviz", "can't be written", marks=pytest.mark.slow),
         ("a" * 243 + ".agviz", "can't be written"),
     ],
     ids=["no folder", "in a file", "too long", "too long for SQLite"],
