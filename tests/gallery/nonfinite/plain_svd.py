@@ -1,6 +1,6 @@
 """The gradient of singular vectors where two singular values are equal: a plain answer.
 
-pattern: none
+pattern: equal or zero singular values
 node: LinalgSvdBackward0
 """
 
