@@ -6,14 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.slow_cases import slow_but
 from tests.test_cli_run import ENVIRONMENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ROOT = Path(__file__).parent.parent
 HEAD = """
@@ -101,17 +98,12 @@ def check(program: str, folder: Path, *options: str, **environment: str) -> None
     assert (ours.returncode, ours.stdout) == (native.returncode, native.stdout)
 
 
-def quick(names: Iterable[str], some: set[str]) -> list[Any]:
-    """All of them, those but ``some`` marked as slow."""
-    return [pytest.param(name, marks=[] if name in some else [pytest.mark.slow]) for name in names]
-
-
-@pytest.mark.parametrize("end", quick(ENDS, {"an exception in backward", "a fork"}))
+@pytest.mark.parametrize("end", slow_but({"an exception in backward", "a fork"}, ENDS))
 def test_however_a_program_ends(end: str, tmp_path: Path) -> None:
     check(ENDS[end], tmp_path)
 
 
-@pytest.mark.parametrize("kept", quick(KEPT, {"a cycle", "a backward to come"}))
+@pytest.mark.parametrize("kept", slow_but({"a cycle", "a backward to come"}, KEPT))
 @pytest.mark.parametrize(
     "option",
     [

@@ -45,17 +45,7 @@ def test_there_are_enough() -> None:
     assert all(program.cause is not None and program.all("thread") for program in PROGRAMS)
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(
-            program,
-            marks=[pytest.mark.slow] if program.name == "ddp_rank_that_skips" else [],
-            id=program.name,
-        )
-        for program in PROGRAMS
-    ],
-)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_what_holds_which_thread_is_named(program: Program, folder: Path) -> None:
     found = answer(program, folder)
     held = [stand for stand in found.threads if stand.is_held]

@@ -12,6 +12,7 @@ from agviz.cli.main import main
 from tests.gallery_frame import Program, programs
 from tests.json_documents import hold
 from tests.rank_support import record
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,17 +60,13 @@ def check_cause(program: Program, said: dict[str, Any]) -> None:
         assert re.search(rf"{program.name}\.py:{program.cause}\b", text), said
 
 
-def parametrized(found: list[Program]) -> list[Any]:
-    return [
-        pytest.param(
-            program, marks=() if program.name in QUICK else pytest.mark.slow, id=program.name
-        )
-        for program in found
-    ]
-
-
 @pytest.mark.parametrize(
-    "program", parametrized([one for one in PROGRAMS if one.one("kind") != "healthy"])
+    "program",
+    slow_but(
+        QUICK,
+        [one for one in PROGRAMS if one.one("kind") != "healthy"],
+        lambda program: program.name,
+    ),
 )
 def test_the_cause_is_named(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]

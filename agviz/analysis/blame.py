@@ -45,9 +45,6 @@ _WRITING: Final = _MASKING | {"setitem"}
 """What makes no NaN of finite tensors, but may be given one as a number."""
 
 
-_FACTORS: Final = (0, 1)
-
-
 class Source(StrEnum):
     """Where the first non-finite number came from."""
 
@@ -244,14 +241,15 @@ def _multiplies_by_mask(op: ForwardOpRow, given: Sequence[Argument]) -> bool:
 
     Truth values are not measured.
     """
-    if function_name(op.name) != "mul" or len(given) != len(_FACTORS):
+    if function_name(op.name) != "mul" or len(given) != 2:
         return False
-    for number in _FACTORS:
-        nan = 0 if (factor := given[number].health) is None else factor.nan
-        mask = given[1 - number].health
-        if nan and op.inputs[1 - number].dtype == "bool":
+    for factor, other in ((0, 1), (1, 0)):
+        health, mask = given[factor].health, given[other].health
+        if health is None or not health.nan:
+            continue
+        if op.inputs[other].dtype == "bool":
             return True
-        if nan and mask is not None and _is_mask(mask) and mask.zero >= nan:
+        if mask is not None and _is_mask(mask) and mask.zero >= health.nan:
             return True
     return False
 

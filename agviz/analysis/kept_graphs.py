@@ -147,11 +147,12 @@ def _frame(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> Frame |
         return call
     made = visible(holder.stack)
     if holder.kind == CONTAINER and call is not None:
-        for file in dict.fromkeys(each.file for each in (call, made) if each is not None):
+        running = [each for each in (call, made) if each is not None]
+        functions = {each.function for each in running}
+        for file in dict.fromkeys(each.file for each in running):
             lines = list(_adding(trace.source(file), holder.name))
-            running = {each.function for each in (call, made) if each is not None}
-            own = [line for line in lines if line[1] in running]
-            for line in (own or lines)[:1]:
+            if lines:
+                line = next((one for one in lines if one[1] in functions), lines[0])
                 return Frame(file, *line, False)
     return made
 
