@@ -34,9 +34,6 @@ class LogText:
         if len(text) > LONGEST:
             raise ExpressionError(f"the text of a log point has at most {LONGEST} characters")
         self._pieces = [_piece(each) for each in _PIECES.findall(text)]
-        expressions = [each for each in self._pieces if isinstance(each, Expression)]
-        self.needs_values = bool(expressions)
-        """Whether there is anything to be worked out."""
 
     def written(self, scope: Scope) -> str:
         """The text with values; of what has none, why it has none."""

@@ -69,11 +69,6 @@ class Remark(NamedTuple):
     alarming: bool
 
 
-def has_nonfinite(item: Item) -> bool:
-    """Whether a non-finite element was found in an output of its nodes."""
-    return any(map(is_nonfinite, (node.row for node in item.nodes)))
-
-
 def is_executed(graph: TaskGraph, item: Item) -> bool:
     """Whether any of its nodes was taken up; nothing shows that of a graph before it is run."""
     return not graph.ran or any(node.row.order is not None for node in item.nodes)

@@ -32,6 +32,7 @@ from agviz.testing.reports import (
 from agviz.testing.settings import PluginSettings, read_choice
 from agviz.testing.shared import SharedFixtures, offer
 from agviz.testing.slug import TEARDOWN, TestPart
+from agviz.testing.teardowns import may_run_code
 from agviz.testing.terminal import show
 from agviz.testing.timeouts import set_timer
 from agviz.testing.verdict import judge_passes, lines
@@ -179,10 +180,14 @@ class PluginSession:
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+    def pytest_runtest_teardown(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
         """Record, or verify, what fixtures do after the test for itself."""
         __tracebackhide__ = True
         self._stop()
+        if not may_run_code(item, nextitem):
+            return (yield)
         if self._attempts:
             self._record(item, self._attempts[-1].choice, self._attempts[-1])
         if self._verified:

@@ -147,12 +147,6 @@ class Database:
         ((value,),) = self.integers(sql, *parameters)
         return value
 
-    def has_index(self, name: str) -> bool:
-        """Whether one of our indexes was built already."""
-        return bool(
-            self._rows("SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = ?", (name,))
-        )
-
     def version(self) -> int:
         """A number that changes whenever another connection commits."""
         return self.value("PRAGMA data_version")

@@ -36,6 +36,7 @@ def method_name(event_type: type[Event]) -> str:
 
 
 _METHODS: Final = tuple(method_name(event_type) for event_type in EVENT_TYPES)
+_JOURNALED_METHODS: Final = tuple(method_name(event_type) for event_type in JOURNALED)
 
 
 class Live:
@@ -364,9 +365,7 @@ class Registry:
         self.ends = has_journal or self.ends_dispatched
         self.leaves = has_journal or bool(self.leaf_accumulated)
         self.checks = has_journal or bool(self.non_finite_checked)
-        self.dispatches_nodes = any(
-            getattr(self, method_name(event_type)) for event_type in JOURNALED
-        )
+        self.dispatches_nodes = any(getattr(self, name) for name in _JOURNALED_METHODS)
         self.isolator = next(iter(self._with("isolator")), None)
         measurers = self._with("measurer")
         is_wanted = self.health_journal is not None or self.gradient_measured

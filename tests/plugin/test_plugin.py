@@ -231,6 +231,49 @@ def test_engines_are_compared(pytester: pytest.Pytester, options: tuple[str, ...
     assert folders(pytester.path / "agviz-results") == set()
 
 
+def test_whatever_ends_a_test_is_recorded(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import unittest
+
+        import pytest
+        import torch
+
+        def run():
+            (torch.ones(2, requires_grad=True).sum() * float("inf")).backward()
+
+        @pytest.fixture(scope="module")
+        def shared():
+            yield
+            run()
+
+        def test_uses(shared): pass
+
+        def test_adds_a_finalizer(request):
+            request.addfinalizer(run)
+
+        class TestMethod:
+            def teardown_method(self): run()
+            def test_inside(self): pass
+
+        class TestClass(unittest.TestCase):
+            @classmethod
+            def tearDownClass(cls): run()
+            def test_first(self): pass
+            def test_second(self): pass
+
+        def test_is_last_of_module(): pass
+        """
+    )
+    run(pytester, "--agviz=on").assert_outcomes(passed=6)
+    name = "test_whatever_ends_a_test_is_recorded.py--"
+    recorded = ["test_adds_a_finalizer", "TestMethod--test_inside", "TestClass--test_second"]
+    recorded.append("test_is_last_of_module")
+    assert folders(pytester.path / "agviz-results") == {
+        f"{name}{test}-teardown" for test in recorded
+    }
+
+
 def test_a_run_without_the_plugin_has_nothing_of_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
