@@ -110,7 +110,9 @@ class TraceScreen(Screen[None]):
         self.node_search = NodeSearch(self.board)
         self.sources = SourceQuestions(self.board)
         self.modules = FiguresQuestion(self.board, "modules", ModuleReading)
-        self._prompt = Prompt(self.complete, id="prompt")
+        self._prompt = Prompt(
+            self.complete, takes_python="program" in self.driver.offers, id="prompt"
+        )
 
     @property
     def view(self) -> View | None:

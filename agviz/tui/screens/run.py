@@ -10,18 +10,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
-from agviz.analysis.flow import FlowTarget
-from agviz.tui.comparing import PairFound, pair_with
 from agviz.tui.hints import Hints
 from agviz.tui.model import Key
 from agviz.tui.modes import ModeBar, ModeScreen
+from agviz.tui.pairing import PairFound, pair_with
 from agviz.tui.panels.files import FileList, FileRow
 from agviz.tui.panels.panel import Panels
 from agviz.tui.panels.run import RunChart, RunList
 from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.reader_thread import Start
 from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
-from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.help import Help, keys_of
 from agviz.tui.screens.tour import Tour
 from agviz.words.safe import clean
@@ -32,8 +30,8 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
+    from agviz.analysis.pass_marks import PassMark
     from agviz.analysis.run_table import RunTable
-    from agviz.analysis.verdict import PassMark
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Meta
     from agviz.tui.flow_reading import StepPlace
@@ -313,6 +311,9 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         if recording is None or self.file != recording.key.file:
             self.notify("Open a pass of this file first (enter); L follows a gradient in it.")
             return
+        from agviz.analysis.flow import FlowTarget
+        from agviz.tui.screens.flow import FlowScreen
+
         target = FlowTarget(row.task.id, row.change.parameter)
         self.app.push_screen(FlowScreen(recording, self._reader, target), self._open_place)
 
