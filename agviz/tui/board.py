@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.tui import command_line
 from agviz.tui.command_line import CommandError, number
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from agviz.tui.model import LoadedPass, View
     from agviz.tui.pairing import PassPair
     from agviz.tui.reader_thread import Listed, ReaderThread, Start
+
+_OPENING_S: Final = 0.3
+"""Only a file that takes longer to be opened is said to be read: each picture takes 25 ms of CPU."""
 
 
 class Board:
@@ -64,6 +67,8 @@ class Board:
         self._wrong: list[int] = []
         """With how many passes of each file something is not as it should be."""
         self.together = Repaint(screen)
+        self.opening = Repaint(screen, _OPENING_S)
+        """Until there is something to be seen."""
         self._draw = draw
         self._is_stale = False
         """Whether the view changed while another screen covered this one."""

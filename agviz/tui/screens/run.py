@@ -22,6 +22,7 @@ from agviz.tui.reader_thread import Start
 from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
 from agviz.tui.screens.help import Help, keys_of
 from agviz.tui.screens.tour import Tour
+from agviz.tui.size_classes import take_size_classes
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
@@ -124,6 +125,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
 
     def compose(self) -> ComposeResult:
         """Title, chart, passes, what happened, hints."""
+        take_size_classes(self)
         with Horizontal(id="head"):
             yield Static("", id="run-title", markup=False)
             yield ModeBar("Run")
@@ -202,10 +204,10 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
                 here = message.table.place(self._key.graph_task)
             self.query_one(RunList).put_on(first if first is not None else here or 0)
             self._mark_place()
-            self._ask(judge(None), self._take_verdicts)
             if self._when_listed is not None:
                 self._when_listed()
                 self._when_listed = None
+            self.call_after_refresh(self._ask, judge(None), self._take_verdicts)
             self.post_message(Tour.Offered("run", lambda _: None))
         elif before != self._shown_mark:
             self.judged = None  # it has come to its end since
