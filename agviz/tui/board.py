@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from agviz.tui.reader_thread import Listed, ReaderThread, Start
 
 _OPENING_S: Final = 0.3
-"""Only a file that takes longer to be opened is said to be read: each picture takes 25 ms of CPU."""
+"""Only of a file that takes longer to be opened is it said that it is read: a picture takes 25 ms
+of CPU."""
 
 
 class Board:
