@@ -239,7 +239,8 @@ class EventReader:
             mine += f" AND event.kind IN ({', '.join(f'{kind:d}' for kind in rows)})"
         if not self._are_stored:
             return mine
-        return f"event.seq IN ({' UNION ALL '.join(self._places(graph_task, node, rows, mine, beside))})"
+        parts = self._places(graph_task, node, rows, mine, beside)
+        return f"event.seq IN ({' UNION ALL '.join(parts)})"
 
     def _places(
         self, graph_task: int, node: int, kinds: Collection[int], mine: str, beside: str = ""
