@@ -6,7 +6,7 @@ import math
 import sqlite3
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 import torch
@@ -114,7 +114,9 @@ def test_what_gradients_that_meet_come_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", ["health", "full"])
-def test_what_was_measured_where_thousands_of_gradients_meet(tmp_path: Path, values: str) -> None:
+def test_what_was_measured_where_thousands_of_gradients_meet(
+    tmp_path: Path, values: Literal["health", "full"]
+) -> None:
     """Of a node and of a leaf: the same rows as of all that are theirs in the whole recording."""
     with agviz.trace(path=tmp_path / "t.agviz", values=values):
         leaf = torch.ones(2, requires_grad=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from textual.screen import Screen
 
 
-def take_size_classes(screen: Screen[object]) -> None:
+def take_size_classes(screen: Screen[Any]) -> None:
     """Give a screen the classes that Textual gives it once its widgets are there.
 
     Textual then styles all of them again, which takes 10 ms of CPU.

@@ -107,7 +107,8 @@ class Panel(ScrollView):
     def render_line(self, y: int) -> Strip:
         """Draw line ``y`` of the screen."""
         width = self.inner_width
-        line, background = self._made.pop((y, width), None) or self.row(y, width)
+        made = self._made.pop((y, width), None)
+        line, background = self.row(y, width) if made is None else made
         return self.strip(line, width, background)
 
     def redraw(self) -> None:
