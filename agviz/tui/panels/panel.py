@@ -85,9 +85,9 @@ class Panel(ScrollView):
         self._is_stale = False
         self._rows: list[tuple[Line, str]] = []
         """The lines as they were when they were last compared."""
-        self._made: dict[tuple[int, int], tuple[Line, str]] = {}
-        """Of these, by place and width, those that are about to be painted: to make them anew is a
-        tenth of what a key takes."""
+        self._made: dict[tuple[int, Size], tuple[Line, str]] = {}
+        """Of these, by place and size of the panel, those that are about to be painted: to make
+        them anew is a tenth of what a key takes."""
         self._subtitle = ""
         self._borders_only = False
         self.border_title = self.HEADING
@@ -106,10 +106,10 @@ class Panel(ScrollView):
 
     def render_line(self, y: int) -> Strip:
         """Draw line ``y`` of the screen."""
-        width = self.inner_width
-        made = self._made.pop((y, width), None)
-        line, background = self.row(y, width) if made is None else made
-        return self.strip(line, width, background)
+        size = self.scrollable_content_region.size
+        made = self._made.pop((y, size), None)
+        line, background = self.row(y, size.width) if made is None else made
+        return self.strip(line, size.width, background)
 
     def redraw(self) -> None:
         """Paint the lines that look different now, once everything that is to come has come."""
@@ -122,7 +122,7 @@ class Panel(ScrollView):
         if self._is_stale:
             self._is_stale = False
             before = self._rows
-            width, height = self.scrollable_content_region.size
+            width, height = size = self.scrollable_content_region.size
             self._rows = [self.row(y, width) for y in range(height)]
             changed: Sequence[int] = range(height)
             if len(before) != height:
@@ -132,7 +132,7 @@ class Panel(ScrollView):
                 changed = [y for y, (old, new) in pairs if old != new]
                 if changed:
                     self.refresh(*(Region(0, y, width, 1) for y in changed))
-            self._made = {(y, width): self._rows[y] for y in changed}
+            self._made = {(y, size): self._rows[y] for y in changed}
 
     def _size_updated(
         self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
