@@ -16,7 +16,7 @@ from typing import Final
 from agviz.export.timeline import TimePicture
 from agviz.ranks.folder import Folder
 from agviz.ranks.run import Run
-from agviz.tui.app import RanksApp
+from agviz.tui.ranks_app import RanksApp
 from screenshots.shooting import DARK, LIGHT, Shot
 
 SIZE: Final = 4

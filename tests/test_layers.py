@@ -77,6 +77,18 @@ HEAVY |= {"rich.syntax"}
 """Packages and modules that an import inside a function keeps out until they are needed."""
 KEPT_LATE = {"agviz.testing.session", "agviz.record.recorder"}
 """Modules of ours that pytest imports only where something is recorded."""
+OPENED_LATE = {
+    "agviz.analysis.beside",
+    "agviz.analysis.flow",
+    "agviz.analysis.verdict",
+    "agviz.ranks.run",
+    "agviz.tui.python_field",
+    "agviz.tui.screens.answer",
+    "agviz.tui.screens.compare",
+    "agviz.tui.screens.flow",
+    "agviz.tui.screens.process",
+}
+"""Modules of ours that the terminal UI imports behind its first screen."""
 
 
 class When(Enum):
@@ -321,7 +333,7 @@ def needless_late_imports(sources: Mapping[str, str]) -> list[str]:
                 continue
             seen.add(current)
             package = current.partition(".")[0]
-            heavy |= {current, package} & (HEAVY | KEPT_LATE)
+            heavy |= {current, package} & (HEAVY | KEPT_LATE | OPENED_LATE)
             below = at_start.get(current, [])
             if package == "agviz_engine" and any(is_within(each, "torch") for each in below):
                 heavy.add("agviz_engine")
@@ -490,6 +502,18 @@ def imports_of_torch(modules: Iterable[str], folder: Path) -> str:
 def test_importing_what_reads_leaves_torch_out(tmp_path: Path) -> None:
     modules = [name for name in reading_modules(read_sources()) if not name.endswith("__main__")]
     assert imports_of_torch(modules, tmp_path) == ""
+
+
+def test_the_first_screen_of_the_terminal_ui_is_not_behind_all_others() -> None:
+    at_start = imported_at_start(read_sources())
+    seen, to_visit = set(), ["agviz.tui.app"]
+    while to_visit:
+        current = to_visit.pop()
+        if current not in seen:
+            seen.add(current)
+            to_visit += at_start.get(current, [])
+    assert "agviz.tui.screens.run" in seen
+    assert seen.isdisjoint(OPENED_LATE)
 
 
 def test_importing_the_events_leaves_torch_out(tmp_path: Path) -> None:

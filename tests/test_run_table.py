@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import agviz
+from agviz.analysis.pass_marks import PassMark
 from agviz.analysis.run_table import RunTable
-from agviz.analysis.verdict import PassMark
 from agviz.errors import TraceError
 from agviz.traces.packed import pack
 from agviz.traces.reader import Trace

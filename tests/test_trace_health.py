@@ -6,7 +6,7 @@ import math
 import sqlite3
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 import torch
@@ -111,6 +111,27 @@ def test_what_gradients_that_meet_come_to(tmp_path: Path) -> None:
         a, b = a.detach(), b.detach()
         for row, expected in zip(sums[1:], (a.exp() + b, b.exp() + a), strict=True):
             assert row.mean == pytest.approx(float(expected.mean()))
+
+
+@pytest.mark.parametrize("values", ["health", "full"])
+def test_what_was_measured_where_thousands_of_gradients_meet(
+    tmp_path: Path, values: Literal["health", "full"]
+) -> None:
+    """Of a node and of a leaf: the same rows as of all that are theirs in the whole recording."""
+    with agviz.trace(path=tmp_path / "t.agviz", values=values):
+        leaf = torch.ones(2, requires_grad=True)
+        node = leaf * 2
+        many = [node * number for number in range(4_500)] + [leaf * 3 for _ in range(300)]
+        torch.stack(many).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        rows = trace.health(limit=10**6)
+        (node_sum,) = (row for row in rows if row.role == "sum" and row.node != rows[-1].node)
+        for number in {node_sum.node, *(row.node for row in rows[-3:])}:
+            own = trace.health(node_sum.graph_task, number)
+            assert own == [row for row in rows if row.node == number]
+            kept = [row for row in trace.values(limit=10**6) if row.node == number]
+            assert trace.values(node_sum.graph_task, number) == kept
+        assert node_sum.norm == pytest.approx(math.sqrt(2) * sum(range(4_500)))
 
 
 @pytest.mark.parametrize("where", ["tensor", "leaf", "pre", "post", "custom"])

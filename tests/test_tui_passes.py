@@ -9,7 +9,8 @@ import pytest
 from textual.widgets import Static
 
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.verdict import marks, verdicts
+from agviz.analysis.pass_marks import marks
+from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.app import AgvizApp

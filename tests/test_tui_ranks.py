@@ -17,8 +17,8 @@ from textual import events
 from agviz.ranks.folder import Folder
 from agviz.ranks.phases import Phase, Phases
 from agviz.ranks.run import Run
-from agviz.tui.app import RanksApp
 from agviz.tui.panels.ranks import GLYPHS, RankLanes, RankPanel, cells_of
+from agviz.tui.ranks_app import RanksApp
 from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.help import Help
 from agviz.tui.timeline import Window

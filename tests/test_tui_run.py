@@ -16,8 +16,8 @@ from textual.widgets import Input
 from torch import Tensor, nn
 
 import agviz
+from agviz.analysis.pass_marks import PassMark
 from agviz.analysis.run_table import RunTable
-from agviz.analysis.verdict import PassMark
 from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
 from agviz.tui.drivers import RecordedDriver

@@ -22,7 +22,8 @@ from torch import nn
 
 import agviz
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.verdict import PassMark, marks, verdicts
+from agviz.analysis.pass_marks import PassMark, marks
+from agviz.analysis.verdict import verdicts
 from agviz.cli.main import main
 from agviz.traces.reader import Trace
 from tests.gallery_frame import Program, programs

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
-from agviz.analysis.verdict import PassMark, marks
+from agviz.analysis.pass_marks import PassMark, marks
 from agviz.traces.doubles import Doubles
 from agviz.traces.run_norms import RunNorms, change_size
 

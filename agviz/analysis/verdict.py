@@ -8,7 +8,6 @@ outcome. So ✓ appears only where something was looked at and is good.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz.analysis.coverage import coverage
@@ -21,6 +20,7 @@ from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
+from agviz.analysis.pass_marks import is_measured
 from agviz.analysis.program_error import program_error
 from agviz.analysis.refused import refused
 from agviz.analysis.saturation.finding import saturation
@@ -107,24 +107,6 @@ class Verdict:
         }
 
 
-class PassMark(StrEnum):
-    """What is unusual about a backward pass."""
-
-    FAILED = "failed"
-    CUT = "cut off"
-    UNDER_WAY = "under way"
-    NON_FINITE = "not finite"
-    """A gradient of a parameter, or a result of grad."""
-    LOSS = "loss not finite"
-    WENT_BACK = "went back"
-    """A debugger had it go back to an earlier node; it ran on as the next pass."""
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether something is not as it should be."""
-        return self not in {PassMark.UNDER_WAY, PassMark.WENT_BACK}
-
-
 def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]:
     """What is to be said of a recording or of one backward pass, the worst first; never nothing.
 
@@ -151,31 +133,6 @@ def beside_passes(trace: Trace) -> tuple[Verdict, ...]:
         agviz.errors.TraceError: the file is damaged.
     """
     return tuple(_beside_passes(trace))
-
-
-def marks(trace: Trace) -> dict[int, PassMark]:
-    """The outermost backward passes that did not simply come to a finite end, by graph task.
-
-    Raises:
-        agviz.errors.TraceError: the file is damaged.
-    """
-    tasks = trace.graph_tasks
-    found: dict[int, PassMark] = {}
-    for number in trace.nonfinite_roots():
-        found[tasks.root(number)] = PassMark.LOSS
-    for number in trace.nonfinite_results():
-        found[tasks.root(number)] = PassMark.NON_FINITE
-    ends = {
-        GraphTaskStatus.RUNNING: PassMark.UNDER_WAY,
-        GraphTaskStatus.CUT: PassMark.CUT,
-        GraphTaskStatus.FAILED: PassMark.FAILED,
-        GraphTaskStatus.WENT_BACK: PassMark.WENT_BACK,
-    }
-    for task in tasks.unfinished:
-        mark = ends.get(task.status)
-        if mark is not None:
-            found[tasks.root(task.id)] = mark
-    return dict(sorted(found.items()))
 
 
 def of_failure(wrong: Basis, trace: Trace, outcome: Outcome = Outcome.FOUND) -> Verdict:
@@ -299,11 +256,6 @@ def _loss(
     if explained is not None and not explained.is_harmless and explained.graph_task <= passes[0]:
         return None
     return nonfinite_loss(trace, passes[0], later=len(passes) - 1)
-
-
-def is_measured(trace: Trace) -> bool:
-    """Whether gradients were looked at for NaN and infinities."""
-    return trace.meta.values != "none" or trace.has_checks()
 
 
 def _not_found(trace: Trace, graph_task: int | None) -> Verdict:

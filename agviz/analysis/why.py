@@ -15,6 +15,7 @@ from agviz.analysis.faint import Faintness
 from agviz.analysis.gradients import GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
 from agviz.analysis.measures import bad, counts
+from agviz.analysis.pass_marks import PassMark, marks
 from agviz.analysis.phrases import (
     by_node,
     not_in_graph,
@@ -26,7 +27,6 @@ from agviz.analysis.place import backward_pass
 from agviz.analysis.saturation.openness import RIM, openness, slope
 from agviz.analysis.untrained import LAST_PASSES
 from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
-from agviz.analysis.verdict import PassMark, marks
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.gradients import WORDS
 from agviz.analysis.median import median
 from agviz.analysis.outcome import EXIT_CODES, Outcome
-from agviz.analysis.verdict import marks
+from agviz.analysis.pass_marks import marks
 from agviz.analysis.why import why
 from agviz.cli.console import columns_table, stdout_console, styled, write
 from agviz.cli.said import show

@@ -17,7 +17,8 @@ from agviz.analysis.counters import counter_series
 from agviz.analysis.coverage import coverage
 from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.verdict import PassMark, marks, verdicts
+from agviz.analysis.pass_marks import PassMark, marks
+from agviz.analysis.verdict import verdicts
 from agviz.analysis.version_errors import version_error
 from agviz.cli import of_ranks
 from agviz.cli.chart import sparkline

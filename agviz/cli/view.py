@@ -61,10 +61,12 @@ def execute(arguments: argparse.Namespace) -> int:
             "view needs a terminal, and this is none; use `agviz summary` or `agviz export` instead"
         )
     gc.disable()  # run() enables it: looks at what is imported take 50 ms of CPU time
-    from agviz.tui.app import run, run_ranks
-
     if ranks:
+        from agviz.tui.ranks_app import run_ranks
+
         return run_ranks(arguments.files[0], notes=notes)
+    from agviz.tui.app import run
+
     return run(paths, lists=len(paths) > len(arguments.files), notes=notes)
 
 

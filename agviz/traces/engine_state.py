@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from agviz.traces.intervals import NEVER, NO_NUMBER, Intervals
@@ -275,7 +276,8 @@ class EngineState:
         replay = self._replays.setdefault(queue, QueueReplay())
         return PopOrder(
             length,
-            iter(()) if is_uncertain else leaving,
+            # Behind the last of them, all nodes would be looked through for more: 20 ms of 110,000.
+            iter(()) if is_uncertain else islice(leaving, length),
             min(self._next_begin, *(_next_push(task, name, self.seq) for task in users)),
             lambda: replay.order_at(self.seq, users, name),
         )

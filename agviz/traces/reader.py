@@ -943,9 +943,8 @@ class Trace:
             slot: only those of this slot, an output in most rows (:attr:`HealthRow.role`).
             limit: at most this many.
         """
-        return health.read(
-            self._database, self._contents(), *self._flowed(graph_task, node, slot, limit)
-        )
+        flowed = self._flowed("health", graph_task, node, slot, limit)
+        return health.read(self._database, self._contents(), *flowed)
 
     def health_between(self, graph_task: int, after: int, until: int) -> list[HealthRow]:
         """What was measured of gradients of a graph task between two events, in order of ``seq``.
@@ -986,9 +985,8 @@ class Trace:
 
         Takes the same arguments as :meth:`health`; :meth:`value` gives their elements.
         """
-        return values.read(
-            self._database, self._contents(), *self._flowed(graph_task, node, slot, limit)
-        )
+        flowed = self._flowed("tensor", graph_task, node, slot, limit)
+        return values.read(self._database, self._contents(), *flowed)
 
     def value(self, seq: int) -> Tensor:
         """The gradient that flowed in the event with ``seq``, bit for bit, on the CPU.
@@ -1131,9 +1129,9 @@ class Trace:
         return BackwardState(self._nodes().shape, tolerant=has_holes)
 
     def _flowed(
-        self, graph_task: int | None, node: int | None, slot: int | None, limit: int
+        self, table: str, graph_task: int | None, node: int | None, slot: int | None, limit: int
     ) -> tuple[str, *tuple[int, ...]]:
-        """The condition of the events in which a gradient flowed there, and its parameters."""
+        """The condition of the events in which a gradient of a table flowed, and its parameters."""
         numbers: tuple[int, ...] = ()
         task = None if graph_task is None else self._contents().graph_task(graph_task)
         if task is None:
@@ -1142,7 +1140,7 @@ class Trace:
         elif node is None:
             mine, numbers = DURING, place(task)
         else:
-            mine = self._events().of_node(task.id, node)
+            mine = self._events().of_node(task.id, node, beside=table)
         numbers = *numbers, *given(slot), max(limit, 0)
         return (f"{mine} {of(slot, health.SLOT)} ORDER BY event.seq LIMIT ?", *numbers)
 

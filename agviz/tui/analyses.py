@@ -7,9 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.flow import FlowTarget
 from agviz.tui.command_line import CommandError
-from agviz.tui.screens.answer import show_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +34,8 @@ def explain_selected(board: Board, subject: str) -> None:
 
 def explain(board: Board, parameter: str) -> None:
     """Explain a parameter's gradient; empty: what is unusual about the pass."""
+    from agviz.tui.screens.answer import show_answer
+
     show_answer(board.screen, board.reader, parameter, None)
 
 
@@ -46,6 +46,8 @@ def follow_selected(board: Board, parameter: str) -> None:
         board: of the screen.
         parameter: the one under the cursor; empty: the selected node is meant.
     """
+    from agviz.analysis.flow import FlowTarget
+
     view = board.shown
     number, node = view.recording.key.graph_task, view.selected
     if not parameter and node is None:
@@ -57,6 +59,8 @@ def follow_selected(board: Board, parameter: str) -> None:
 
 def follow(board: Board, parameter: str) -> None:
     """Follow the gradient to a parameter; empty: to what is selected."""
+    from agviz.analysis.flow import FlowTarget
+
     if not parameter:
         follow_selected(board, "")
         return

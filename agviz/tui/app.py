@@ -1,4 +1,4 @@
-"""The terminal UI on recorded traces: :func:`run` and :func:`run_ranks` open it."""
+"""The terminal UI on recorded traces: :func:`run` opens it."""
 
 from __future__ import annotations
 
@@ -6,27 +6,23 @@ import asyncio
 import contextlib
 import gc
 import signal
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from textual.app import App, SystemCommand
 
-from agviz.tui.drivers import OpenedRank, RecordedDriver
+from agviz.tui.drivers import RecordedDriver
 from agviz.tui.hangup import leave_with_the_terminal
-from agviz.tui.keys import binding_ids
-from agviz.tui.ranks_reader import RanksReader
 from agviz.tui.reader_thread import ReaderThread
 from agviz.tui.screen import TraceScreen
-from agviz.tui.screens.compare import CompareScreen
-from agviz.tui.screens.process import ProcessScreen
-from agviz.tui.screens.ranks import RanksScreen
-from agviz.tui.screens.run import RunScreen
 from agviz.tui.screens.tour import Tour
 from agviz.tui.settings import Settings
 from agviz.tui.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from textual.message import Message
@@ -35,9 +31,6 @@ if TYPE_CHECKING:
 
     from agviz.tui.arrangement import Arrangement
     from agviz.tui.board import Board
-
-_WITH_PALETTE: Final = (TraceScreen, RanksScreen, RunScreen, ProcessScreen, CompareScreen)
-"""Screens whose keys the palette lists."""
 
 
 class BaseApp(App[None]):
@@ -93,7 +86,7 @@ class BaseApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything a key does, for the palette."""
         yield from super().get_system_commands(screen)
-        if isinstance(screen, _WITH_PALETTE):
+        if not screen.is_modal:
             seen = set()
             for node, binding, enabled, tooltip in screen.active_bindings.values():
                 if node is screen and enabled and binding.id and binding.id not in seen:
@@ -117,14 +110,20 @@ class BaseApp(App[None]):
         elif settings.theme:
             self.notify(f"There is no theme {settings.theme} any more.", markup=False)
         self.set_keymap(settings.keys)
-        unknown = sorted(settings.keys.keys() - binding_ids())
+        if settings.keys:
+            self._warn_of_unknown(settings.keys.keys())
+        self.theme_changed_signal.subscribe(self, lambda theme: settings.keep_theme(theme.name))
+
+    def _warn_of_unknown(self, keys: AbstractSet[str]) -> None:
+        from agviz.tui.keys import binding_ids  # all screens, which are imported once they open
+
+        unknown = sorted(keys - binding_ids())
         if unknown:
             self.notify(
                 f"keys.toml names bindings that are not there: {', '.join(unknown)}.",
                 severity="warning",
                 markup=False,
             )
-        self.theme_changed_signal.subscribe(self, lambda theme: settings.keep_theme(theme.name))
 
     def action_help_quit(self) -> None:
         """Say which key leaves; Textual knows only keys that are bound to its own action."""
@@ -183,61 +182,6 @@ class AgvizApp(BaseApp):
         self.shown.post_message(message)
 
 
-class RanksApp(BaseApp):
-    """The application on the ranks of a distributed program.
-
-    Args:
-        folder: holds a trace of each.
-        settings: what the user has chosen; None: nothing.
-        notes: sentences to be shown at the beginning.
-    """
-
-    def __init__(
-        self, folder: Path, settings: Settings | None = None, *, notes: Sequence[str] = ()
-    ) -> None:
-        super().__init__(settings, notes=notes)
-        self.ranks_reader = RanksReader(folder, self._receive)
-        self.ranks = RanksScreen(folder, self.ranks_reader)
-        self.opened: TraceScreen | None = None
-        """The rank that is looked at."""
-
-    def begin(self) -> None:
-        """Show all ranks."""
-        self.push_screen(self.ranks)
-        self.ranks_reader.start()
-
-    def on_unmount(self) -> None:
-        """Let go of the files."""
-        self.on_rank_left()
-        self.ranks_reader.stop()
-        self.ranks_reader.join()
-
-    def on_ranks_screen_rank_picked(self, message: RanksScreen.RankPicked) -> None:
-        """Look at one rank."""
-        if self.opened is None:
-            rank = OpenedRank(message.number, message.graph_task, message.paths)
-            path = message.paths[message.number]
-
-            def post(found: Message) -> None:
-                opened.post_message(found)
-
-            reader = ReaderThread([path], post)
-            make_driver = partial(RecordedDriver, rank=rank)
-            opened = TraceScreen([path], reader, make_driver, self._shares)
-            self.opened = opened
-            self.push_screen(opened)
-            reader.start()
-
-    def on_rank_left(self) -> None:
-        """Look at all again."""
-        if self.opened is not None:
-            self.opened.reader.stop()
-            self.opened = None
-
-    def _receive(self, message: Message) -> None:
-        self.ranks.post_message(message)
-
-
 def calm_the_collector() -> None:
     """Have the garbage collector look at everything less often, and never at what is there now.
 
@@ -258,15 +202,17 @@ def run(paths: Sequence[Path], *, lists: bool = False, notes: Sequence[str] = ()
     """
     compares = len(paths) == 2 and not lists
     make_driver = partial(RecordedDriver, begins_with_run=not compares, compares=compares)
-    return _run(AgvizApp(paths, Settings.read(), make_driver=make_driver, notes=notes))
+    return run_app(AgvizApp(paths, Settings.read(), make_driver=make_driver, notes=notes))
 
 
-def run_ranks(folder: Path, *, notes: Sequence[str] = ()) -> int:
-    """Open the terminal UI on the ranks of a folder; return the exit code."""
-    return _run(RanksApp(folder, Settings.read(), notes=notes))
+_SWITCH_S: Final = 0.0005
+"""A thread that reads gives way after so long. At Python's 5 ms, a key during the reading of a pass
+of a million events waited for it at each of its 20 or so turns of the event loop."""
 
 
-def _run(app: BaseApp) -> int:
+def run_app(app: BaseApp) -> int:
+    """Run an application to its end; return the exit code."""
     calm_the_collector()
+    sys.setswitchinterval(_SWITCH_S)
     app.run()
     return app.return_code or 0

@@ -171,10 +171,11 @@ class Arrangement:
         for shown in _SHARED_WIDE if is_wide else _SHARED:
             if name == shown.HEADING.lower():
                 self._share_place(shown)
+        is_seen = self.shows_one  # else styles are worked out once that has come about
         for panel in self._screen.query(Panel):
-            panel.set_class(panel.id == name, "-chosen")
+            panel.set_class(panel.id == name, "-chosen", update=is_seen)
         for tab in self._screen.query(PanelTab):
-            tab.set_class(tab.id == f"tab-{name}", "-chosen")
+            tab.set_class(tab.id == f"tab-{name}", "-chosen", update=is_seen)
 
     def _share_place(self, shown: type[Panel]) -> None:
         # Not a class of the screen: styles of all that is on it would be worked out anew.

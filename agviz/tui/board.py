@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.tui import command_line
 from agviz.tui.command_line import CommandError, number
-from agviz.tui.comparing import PairFound, first_pair, pair_with
 from agviz.tui.model import Key
+from agviz.tui.modes import ModeScreen
+from agviz.tui.pairing import PairFound, first_pair, pair_with
 from agviz.tui.panels.files import FileRow
 from agviz.tui.repaint import Repaint
-from agviz.tui.screens.compare import CompareScreen
-from agviz.tui.screens.flow import FlowScreen
-from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.screens.run import RunScreen
 
 if TYPE_CHECKING:
@@ -27,10 +25,14 @@ if TYPE_CHECKING:
 
     from agviz.analysis.flow import FlowTarget
     from agviz.traces.graph_tasks import GraphTasks
-    from agviz.tui.comparing import PassPair
     from agviz.tui.flow_reading import StepPlace
     from agviz.tui.model import LoadedPass, View
+    from agviz.tui.pairing import PassPair
     from agviz.tui.reader_thread import Listed, ReaderThread, Start
+
+_OPENING_S: Final = 0.3
+"""Only of a file that takes longer to be opened is it said that it is read: a picture takes 25 ms
+of CPU."""
 
 
 class Board:
@@ -66,6 +68,8 @@ class Board:
         self._wrong: list[int] = []
         """With how many passes of each file something is not as it should be."""
         self.together = Repaint(screen)
+        self.opening = Repaint(screen, _OPENING_S)
+        """Until there is something to be seen."""
         self._draw = draw
         self._is_stale = False
         """Whether the view changed while another screen covered this one."""
@@ -126,7 +130,7 @@ class Board:
     def file_grown(self, file: int) -> None:
         """Have the screens over the one on a trace take over what has come to a file."""
         for screen in self.screen.app.screen_stack:
-            if isinstance(screen, RunScreen | ProcessScreen):
+            if isinstance(screen, ModeScreen):
                 screen.renew(file)
 
     def show_run(
@@ -185,6 +189,8 @@ class Board:
         self.reader.ask_files(pair_with(self.shown.recording.key, other, file), self._show)
 
     def _show(self, found: PairFound, *, seeks: bool = False) -> None:
+        from agviz.tui.screens.compare import CompareScreen
+
         if found.pair is None:
             self.notify(found.said)
             return
@@ -202,6 +208,8 @@ class Board:
 
     def follow(self, target: FlowTarget) -> None:
         """Show the gradient on its way to a parameter or node."""
+        from agviz.tui.screens.flow import FlowScreen
+
         screen = FlowScreen(self.shown.recording, self.reader, target)
         self.screen.app.push_screen(screen, self.open_place)
 
@@ -216,6 +224,8 @@ class Board:
 
     def show_process(self) -> None:
         """Show everything that was recorded on one axis, to choose a place in it."""
+        from agviz.tui.screens.process import ProcessScreen
+
         screen = ProcessScreen(self.shown.recording, self.reader)
         self.screen.app.push_screen(screen, self._begin)
 

@@ -232,7 +232,7 @@ class RecordedDriver:
             start = self._start(message) or Start(first, -1, "")
             if self._begins_with_run:
                 self._begins_with_run = False
-                board.show_run(start.key, lambda: board.reader.begin(start))
+                board.show_run(start.key, lambda: self._open(start))
             else:
                 board.reader.begin(start)
         elif message.is_growing:
@@ -242,6 +242,11 @@ class RecordedDriver:
             )
         else:
             self.arrangement.say("\n\n".join([*_no_pass(message.found), "Press q to leave."]))
+
+    def _open(self, start: Start) -> None:
+        """Open a pass behind the list of them, which is painted first."""
+        self.board.opening.release()
+        self.board.screen.app.screen.call_after_refresh(self.board.reader.begin, start)
 
     def _start(self, message: Listed) -> Start | None:
         if self._rank is None or self.board.view is not None or not message.is_anew:

@@ -85,6 +85,9 @@ class ModeScreen(Screen[T], Generic[T]):
         for mode, (key, text) in MODES.items()
     ]
 
+    def renew(self, file: int) -> None:
+        """More has come to a file; what it has to do with this screen is taken over."""
+
     def on_mode_bar_mode_chosen(self, message: ModeBar.ModeChosen) -> None:
         """Go on to another mode."""
         self.action_mode(message.mode)

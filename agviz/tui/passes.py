@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.outside import outside
-from agviz.analysis.verdict import PassMark, is_measured, marks
+from agviz.analysis.pass_marks import PassMark, is_measured, marks
 from agviz.words.units import plural
 
 if TYPE_CHECKING:

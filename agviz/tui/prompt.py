@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -11,12 +11,13 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from agviz.tui.history import History
-from agviz.tui.python_field import PythonField
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from textual.app import ComposeResult
+
+    from agviz.tui.python_field import PythonField
 
 Complete: TypeAlias = "Callable[[str], Iterable[str]]"
 
@@ -48,6 +49,7 @@ class Prompt(Horizontal):
 
     Args:
         complete: gives the command lines that begin with what was typed.
+        takes_python: whether Python may be asked for.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -68,8 +70,15 @@ class Prompt(Horizontal):
     class Left(Message):
         """The prompt is closed, answered or not."""
 
-    def __init__(self, complete: Complete, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+    def __init__(
+        self,
+        complete: Complete,
+        *,
+        takes_python: bool,
+        id: str,  # noqa: A002 - Textual's name for it
+    ) -> None:
         super().__init__(id=id)
+        self._takes_python = takes_python
         self._completed = _Commands(complete)
         self.kind = SEARCH
         self._history = History(_EXPLAINED)
@@ -81,7 +90,10 @@ class Prompt(Horizontal):
         """The sign that says what is asked for, and the fields, one of which is shown."""
         yield Static(SEARCH, id="prompt-kind", markup=False)
         yield Input(compact=True, select_on_focus=False, id="prompt-field")
-        yield PythonField(_EXPLAINED[SHELL], id="prompt-python")
+        if self._takes_python:
+            from agviz.tui.python_field import PythonField  # 60 ms of CPU, with what it imports
+
+            yield PythonField(_EXPLAINED[SHELL], id="prompt-python")
 
     @property
     def field(self) -> Input:
@@ -90,8 +102,8 @@ class Prompt(Horizontal):
 
     @property
     def python(self) -> PythonField:
-        """Where the user types Python."""
-        return self.query_one(PythonField)
+        """Where the user types Python; only where that may be asked for."""
+        return cast("PythonField", self.query_one("#prompt-python"))
 
     @property
     def is_open(self) -> bool:
@@ -180,7 +192,7 @@ class Prompt(Horizontal):
 
     def on_descendant_blur(self) -> None:
         """Close where the user went on elsewhere; it may have been opened again meanwhile."""
-        if self.screen.focused not in {self.field, self.python}:
+        if self.screen.focused not in self.children:
             self.action_leave()
 
     def _write(self, text: str) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from textual.message import Message
 
-from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
@@ -199,6 +198,12 @@ _LEFT_OUT: Final = (
     "this backward pass is no longer in the file, which keeps the first, the last and the failed"
     " ones; choose another, or record with a larger --max-bytes"
 )
+
+
+def _said_of(trace: Trace) -> tuple[Verdict, ...]:
+    from agviz.analysis.verdict import verdicts
+
+    return verdicts(trace)
 
 
 def _extent(tasks: GraphTasks) -> tuple[int, int]:
@@ -427,7 +432,7 @@ class ReaderThread(Worker):
         wrong = [len(self._findings[file].wrong) for file in files]
         start = self._start() if is_anew else None
         is_empty = is_anew and not is_growing and not any(tasks)
-        found = verdicts(self._traces[0]) if is_empty else ()
+        found = _said_of(self._traces[0]) if is_empty else ()
         self._post(Listed(tasks, is_anew, is_growing, wrong, start, found))
 
     def _judge(self, file: int) -> Findings:

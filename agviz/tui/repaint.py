@@ -23,10 +23,12 @@ class Repaint:
 
     Args:
         screen: on which it is painted.
+        patience_s: seconds that an answer may take; then what is known is painted.
     """
 
-    def __init__(self, screen: Screen[None]) -> None:
+    def __init__(self, screen: Screen[None], patience_s: float = _PATIENCE_S) -> None:
         self._screen = screen
+        self._patience_s = patience_s
         self._awaited = 0
         self._held = ExitStack()
         self._timer: Timer | None = None
@@ -36,7 +38,7 @@ class Repaint:
         self._awaited += 1
         if self._timer is None:
             self._held.enter_context(self._screen.app.batch_update())
-            self._timer = self._screen.set_timer(_PATIENCE_S, self.release)
+            self._timer = self._screen.set_timer(self._patience_s, self.release)
 
     def came(self) -> None:
         """An answer has come, and was taken."""

@@ -6,10 +6,9 @@ import math
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.pass_marks import is_measured
 from agviz.analysis.run_shape import said_of_pass, said_of_run
 from agviz.analysis.run_table import RunTable, bucketed
-from agviz.analysis.verdict import is_measured, verdicts
-from agviz.tui.answers import with_beside
 from agviz.tui.model import Key
 from agviz.tui.passes import marked_place, why_opened
 from agviz.tui.reader_thread import Start
@@ -118,6 +117,9 @@ def judge(graph_task: int | None) -> Callable[[Trace], PassJudged]:
     """What is to be said of one pass; None: of the whole run."""
 
     def question(trace: Trace) -> PassJudged:
+        from agviz.analysis.verdict import verdicts
+        from agviz.tui.answers import with_beside
+
         found = verdicts(trace, graph_task)
         is_of_run = graph_task is None or any(verdict.is_found for verdict in found)
         said = found if is_of_run else with_beside(trace, found)

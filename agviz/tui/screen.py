@@ -37,6 +37,7 @@ from agviz.tui.prompt import COMMAND, SEARCH, SHELL, Prompt
 from agviz.tui.screens.help import Help, keys_of
 from agviz.tui.screens.tour import Tour
 from agviz.tui.shares import Shares
+from agviz.tui.size_classes import take_size_classes
 from agviz.tui.source_reading import SourceQuestions
 from agviz.tui.title import PanelTab, Status, Title
 
@@ -110,7 +111,9 @@ class TraceScreen(Screen[None]):
         self.node_search = NodeSearch(self.board)
         self.sources = SourceQuestions(self.board)
         self.modules = FiguresQuestion(self.board, "modules", ModuleReading)
-        self._prompt = Prompt(self.complete, id="prompt")
+        self._prompt = Prompt(
+            self.complete, takes_python="program" in self.driver.offers, id="prompt"
+        )
 
     @property
     def view(self) -> View | None:
@@ -126,6 +129,7 @@ class TraceScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Title, panels, status and footer."""
+        take_size_classes(self)
         panels = self.arrangement.panels
         with Horizontal(id="head"):
             yield Title(id="title")
@@ -144,6 +148,7 @@ class TraceScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Begin with the graph, once there is one."""
+        self.board.opening.wait()
         self.driver.begin()
         self.arrangement.choose("graph")
 
@@ -246,6 +251,7 @@ class TraceScreen(Screen[None]):
 
     def on_loaded(self, message: Loaded) -> None:
         """Show a graph task."""
+        self.board.opening.came()
         self.driver.loaded(message)
         before, recording = self.view, message.recording
         self.add_class("-loaded")

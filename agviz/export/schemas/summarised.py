@@ -7,7 +7,7 @@ from typing import Final
 from agviz.analysis.counters import CounterSeries
 from agviz.analysis.coverage import Coverage
 from agviz.analysis.origins import OriginKind
-from agviz.analysis.verdict import PassMark
+from agviz.analysis.pass_marks import PassMark
 from agviz.export.schemas.parts import (
     COUNT,
     INTEGER,

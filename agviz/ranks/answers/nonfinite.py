@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agviz.analysis.explanation import Explanation
+from agviz.analysis.pass_marks import PassMark, marks
 from agviz.analysis.place import place
-from agviz.analysis.verdict import PassMark, marks, verdicts
+from agviz.analysis.verdict import verdicts
 from agviz.ranks.answers.found import RankVerdict, numbers
 from agviz.ranks.answers.renamed import of_rank
 

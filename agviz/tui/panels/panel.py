@@ -17,7 +17,7 @@ from textual.strip import Strip
 from agviz.tui.text import beginning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Self
 
     from agviz.tui.model import View
@@ -85,6 +85,9 @@ class Panel(ScrollView):
         self._is_stale = False
         self._rows: list[tuple[Line, str]] = []
         """The lines as they were when they were last compared."""
+        self._made: dict[tuple[int, Size], tuple[Line, str]] = {}
+        """Of these, by place and size of the panel, those that are about to be painted: to make
+        them anew is a tenth of what a key takes."""
         self._subtitle = ""
         self._borders_only = False
         self.border_title = self.HEADING
@@ -103,13 +106,15 @@ class Panel(ScrollView):
 
     def render_line(self, y: int) -> Strip:
         """Draw line ``y`` of the screen."""
-        width = self.inner_width
-        line, background = self.row(y, width)
-        return self.strip(line, width, background)
+        size = self.scrollable_content_region.size
+        made = self._made.pop((y, size), None)
+        line, background = self.row(y, size.width) if made is None else made
+        return self.strip(line, size.width, background)
 
     def redraw(self) -> None:
         """Paint the lines that look different now, once everything that is to come has come."""
         self._is_stale = True
+        self._made = {}
         self.check_idle()
 
     def on_idle(self) -> None:
@@ -117,15 +122,17 @@ class Panel(ScrollView):
         if self._is_stale:
             self._is_stale = False
             before = self._rows
-            width, height = self.scrollable_content_region.size
+            width, height = size = self.scrollable_content_region.size
             self._rows = [self.row(y, width) for y in range(height)]
+            changed: Sequence[int] = range(height)
             if len(before) != height:
                 self.refresh()
             else:
                 pairs = enumerate(zip(before, self._rows, strict=True))
-                changed = [Region(0, y, width, 1) for y, (old, new) in pairs if old != new]
+                changed = [y for y, (old, new) in pairs if old != new]
                 if changed:
-                    self.refresh(*changed)
+                    self.refresh(*(Region(0, y, width, 1) for y in changed))
+            self._made = {(y, size): self._rows[y] for y in changed}
 
     def _size_updated(
         self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
@@ -142,6 +149,7 @@ class Panel(ScrollView):
         recompose: bool = False,
     ) -> Self:
         """Paint the whole panel, or parts of it."""
+        self._made = {}
         if self._borders_only:
             width, height = self.content_size
             regions = (Region(-1, height, width + 2, 1),)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from agviz.analysis.pass_marks import PassMark
 from agviz.analysis.run_table import merged
-from agviz.analysis.verdict import PassMark
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.panels.panel import Panel
 from agviz.tui.text import Line, Span, left, right, tail

@@ -12,9 +12,10 @@ from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from agviz.analysis.alignment import NOWHERE
-from agviz.tui.comparing import PassPair, read_pair, say_row, seek_row, step_pair
+from agviz.tui.comparing import read_pair, say_row, seek_row
 from agviz.tui.hints import Hints
 from agviz.tui.modes import ModeBar, ModeScreen
+from agviz.tui.pairing import PassPair, step_pair
 from agviz.tui.panels.compare import CompareAnswer, CompareList
 from agviz.tui.panels.panel import Panels
 from agviz.tui.reader_thread import Start
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from agviz.tui.comparing import CompareRead, PairFound, RowFound, RowSaid
+    from agviz.tui.comparing import CompareRead, RowFound, RowSaid
+    from agviz.tui.pairing import PairFound
     from agviz.tui.reader_thread import ReaderThread
 
 _AROUND: Final = 3

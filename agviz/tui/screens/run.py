@@ -10,20 +10,19 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
-from agviz.analysis.flow import FlowTarget
-from agviz.tui.comparing import PairFound, pair_with
 from agviz.tui.hints import Hints
 from agviz.tui.model import Key
 from agviz.tui.modes import ModeBar, ModeScreen
+from agviz.tui.pairing import PairFound, pair_with
 from agviz.tui.panels.files import FileList, FileRow
 from agviz.tui.panels.panel import Panels
 from agviz.tui.panels.run import RunChart, RunList
 from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.reader_thread import Start
 from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
-from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.help import Help, keys_of
 from agviz.tui.screens.tour import Tour
+from agviz.tui.size_classes import take_size_classes
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
+    from agviz.analysis.pass_marks import PassMark
     from agviz.analysis.run_table import RunTable
-    from agviz.analysis.verdict import PassMark
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Meta
     from agviz.tui.flow_reading import StepPlace
@@ -126,6 +125,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
 
     def compose(self) -> ComposeResult:
         """Title, chart, passes, what happened, hints."""
+        take_size_classes(self)
         with Horizontal(id="head"):
             yield Static("", id="run-title", markup=False)
             yield ModeBar("Run")
@@ -204,10 +204,10 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
                 here = message.table.place(self._key.graph_task)
             self.query_one(RunList).put_on(first if first is not None else here or 0)
             self._mark_place()
-            self._ask(judge(None), self._take_verdicts)
             if self._when_listed is not None:
                 self._when_listed()
                 self._when_listed = None
+            self.call_after_refresh(self._ask, judge(None), self._take_verdicts)
             self.post_message(Tour.Offered("run", lambda _: None))
         elif before != self._shown_mark:
             self.judged = None  # it has come to its end since
@@ -313,6 +313,9 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         if recording is None or self.file != recording.key.file:
             self.notify("Open a pass of this file first (enter); L follows a gradient in it.")
             return
+        from agviz.analysis.flow import FlowTarget
+        from agviz.tui.screens.flow import FlowScreen
+
         target = FlowTarget(row.task.id, row.change.parameter)
         self.app.push_screen(FlowScreen(recording, self._reader, target), self._open_place)
 
