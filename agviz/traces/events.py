@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from functools import cached_property
-from itertools import accumulate, chain
-from operator import ge
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import accumulate, chain, groupby
+from operator import ge, itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from agviz.traces import codec
 from agviz.traces.database import DURING, along, given, of, place
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _ROW: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d, e FROM event"
-_ROWS_PER_QUERY: Final = 128
-"""So few at once that the garbage collector does not get to see them."""
 _ROWS_PER_ANCHOR: Final = 50
+_ROWS_PER_PIECE: Final = 10_000
+"""So many are put into blocks at once."""
 _MOST_STRETCHES: Final = 200
 """In a statement; where more arrived at a node, it looks at what lies between, too."""
 _STRETCHES_KEPT: Final = 8
@@ -114,7 +114,7 @@ class Anchors(NamedTuple):
 class EventReader:
     """The events of a trace file at one moment; a file that grew needs a new one.
 
-    Of every 50 rows of the file the first of each graph task is kept, an anchor: the others are
+    Of each graph task the first row in some blocks of the file is kept, an anchor: the others are
     found among those that follow it.
 
     Args:
@@ -218,7 +218,7 @@ class EventReader:
         if self._is_closed():
             last = "SELECT coalesce(max(position), 0) FROM anchor WHERE graph_task = ?"
             return self._database.value(last, _key(graph_task))
-        return self._counted.get(_key(graph_task), Anchors([], [])).total
+        return self._anchors(graph_task).total
 
     def of_node(self, graph_task: int, node: int, kinds: Collection[int] = ()) -> str:
         """The SQL condition of the rows with events of a node; no kinds: of any."""
@@ -514,65 +514,63 @@ class EventReader:
 
     def to_store(self) -> Iterator[tuple[int, int, int]]:
         """Rows for the table of anchors."""
-        for number in self._counted:
-            anchors = self._worked_out(number)
+        for number, anchors in self._worked_out.items():
             for position, seq in zip(anchors.positions, anchors.seqs, strict=True):
                 yield number, position, seq
 
     def lasts(self) -> dict[int, int]:
         """``seq`` of the last event of each graph task."""
-        return {
-            number: anchors.seqs[-1] - 1
-            for number, anchors in self._counted.items()
-            if anchors.seqs
-        }
+        return {number: anchors.seqs[-1] - 1 for number, anchors in self._worked_out.items()}
 
     @cached_property
-    def _counted(self) -> dict[int, Anchors]:
-        """The first row and the end, by graph task."""
-        found = {_ALL: Anchors([], [])}
-        for number, count, first, last in self._database.integers(
-            f"SELECT graph_task, {_COUNT}, min(seq), max({AT}) FROM event GROUP BY graph_task"  # noqa: S608
-        ):
-            found[number] = Anchors([0, count], [first, last + 1])
-        if len(found) > 1:
-            each = list(found.values())[1:]
-            count = sum(anchors.total for anchors in each)
-            first = min(anchors.seqs[0] for anchors in each)
-            found[_ALL] = Anchors([0, count], [first, max(anchors.seqs[1] for anchors in each)])
-        return found
-
-    @cached_property
-    def _each(self) -> dict[int, Anchors]:
+    def _worked_out(self) -> dict[int, Anchors]:
         """All anchors, by graph task."""
-        found = {number: Anchors([], []) for number in self._counted}
-        seen = Counter[int]()
-        last = -1
-        while rows := self._database.integers(
-            f"SELECT graph_task, {_COUNT}, min(seq), max(seq) FROM (SELECT * FROM event"  # noqa: S608
-            " WHERE seq > ? ORDER BY seq LIMIT ?) AS event GROUP BY graph_task",
-            last,
-            _ROWS_PER_ANCHOR,
-        ):
-            counts, firsts, lasts = (column for column in list(zip(*rows, strict=True))[1:])
-            last = max(lasts)
-            for number, count, first, _ in [*rows, (_ALL, sum(counts), min(firsts), last)]:
-                if number in found:
-                    found[number].positions.append(seen[number])
-                    found[number].seqs.append(first)
-                    seen[number] += count
+        found: dict[int, Anchors] = {}
+        totals, ends, due = Counter[int](), Counter[int](), Counter[int]()
+        rows_before = 0
+        for _, block in groupby(self._blocks(), itemgetter(0)):
+            parts = [row[1:] for row in block]
+            _, rows, counts, firsts, lasts = zip(*parts, strict=True)
+            all_of_it = _ALL, sum(rows), sum(counts), min(firsts), max(lasts)
+            for number, _, count, first, last in [*parts, all_of_it]:
+                if rows_before >= due[number]:
+                    anchors = found.setdefault(number, Anchors([], []))
+                    anchors.positions.append(totals[number])
+                    anchors.seqs.append(first)
+                    due[number] = rows_before + _ROWS_PER_ANCHOR
+                totals[number] += count
+                ends[number] = last + 1
+            rows_before += sum(rows)
         for number, anchors in found.items():
-            ends = self._counted[number]
-            anchors.positions.extend(ends.positions[1:])
-            anchors.seqs.extend(ends.seqs[1:])
+            anchors.positions.append(totals[number])
+            anchors.seqs.append(ends[number])
         return found
+
+    def _blocks(self) -> Iterator[tuple[int, ...]]:
+        """What there is of each graph task in each block of events, in order of blocks.
+
+        Block, graph task, rows, events, ``seq`` of the first row and of the last event.
+        """
+        last, are_more = -1, True
+        while are_more:
+            found = self._database.integers(
+                f"SELECT seq / {BLOCK}, graph_task, count(*), {_COUNT}, min(seq), max({AT})"  # noqa: S608
+                " FROM (SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT ?) AS event"
+                " GROUP BY 1, 2",
+                last,
+                _ROWS_PER_PIECE,
+            )
+            yield from found
+            are_more = sum(row[2] for row in found) == _ROWS_PER_PIECE
+            last = max((row[-1] for row in found), default=last)
 
     def _anchors(self, graph_task: int | None) -> Anchors:
         key = _key(graph_task)
         anchors = self._known.get(key)
         if anchors is None:
-            work_out = self._stored_anchors if self._is_closed() else self._worked_out
-            anchors = self._known[key] = work_out(key)
+            is_stored = self._is_closed()
+            found = self._stored_anchors(key) if is_stored else self._worked_out.get(key)
+            anchors = self._known[key] = found or Anchors([], [])
         return anchors
 
     def _stored_anchors(self, key: int) -> Anchors:
@@ -585,12 +583,6 @@ class EventReader:
         if positions[:1] not in ([], [0]) or any(map(ge, seqs, seqs[1:])):
             raise self._database.damaged("the anchors of its events do not ascend")
         return Anchors(positions, seqs)
-
-    def _worked_out(self, key: int) -> Anchors:
-        ends = self._counted.get(key, Anchors([], []))
-        if ends.total and ends.seqs[-1] - ends.seqs[0] > _ROWS_PER_ANCHOR:
-            return self._each[key]
-        return ends
 
 
 def _key(graph_task: int | None) -> int:
@@ -630,14 +622,14 @@ def executed(database: Database, begins: Mapping[int, int]) -> dict[int, int]:
     return {number: counts.get(number, 0) for number in begins}
 
 
-def at_work(database: Database) -> dict[int, int]:
-    """The threads that took up nodes: the queues they took them from, by id."""
+def unknown_threads(database: Database) -> dict[int, int]:
+    """The threads without a row that took up nodes: the queues they took them from, by id."""
     rows = database.integers(
         "SELECT thread, max(queue) FROM event JOIN node"  # noqa: S608
         " ON node.graph_task = event.graph_task AND node.idx = event.node"
-        f" WHERE {EXECUTION} GROUP BY thread"
+        f" WHERE {EXECUTION} AND thread NOT IN (SELECT id FROM thread) GROUP BY thread"
     )
-    return {row[0]: row[1] for row in rows}
+    return dict(cast("list[tuple[int, int]]", rows))
 
 
 def beside(table: str) -> str:
