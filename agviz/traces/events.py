@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from functools import cached_property
-from itertools import accumulate, chain, groupby
+from itertools import chain, groupby
 from operator import ge, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _ROW: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d, e FROM event"
-_ROWS_PER_ANCHOR: Final = 50
+_ROWS_PER_ANCHOR: Final = 32
+"""At least: of events that follow each other, each block has one."""
 _ROWS_PER_PIECE: Final = 10_000
 """So many are put into blocks at once."""
 _MOST_STRETCHES: Final = 200
 """In a statement; where more arrived at a node, it looks at what lies between, too."""
 _STRETCHES_KEPT: Final = 8
-"""Stretches between anchors of which rows are kept, for whoever goes on event by event."""
+"""Stretches between anchors of which events are kept, for whoever goes on event by event."""
 ROW_OF_EVENT: Final = f"(SELECT event.seq FROM event WHERE {OF_EVENT})"  # noqa: S608
 """SQL of ``seq`` of the row by which an event is found; that of the event is given three times."""
 FROM_MEASURED: Final = "health CROSS JOIN event ON event.seq = health.seq"
 """From what was measured to its event and never the other way, which CROSS JOIN says to SQLite: few
 events belong to what is asked for."""
-_ROW_AND_COUNT: Final = _ROW.replace(" FROM", f", {IS_FIRST} + {IS_SECOND} FROM")
 _COUNT: Final = f"sum({IS_FIRST} + {IS_SECOND})"
 _ARRIVALS: Final = (ARRIVED, DELIVERED)
 _ACCUMULATED: Final = codec.KIND[GradientAccumulated]
@@ -137,7 +137,7 @@ class EventReader:
         self._is_closed = is_closed
         self._known: dict[int, Anchors] = {}
         """By graph task, where they were asked for."""
-        self._stretches: dict[tuple[int, int, int], tuple[list[int], list[codec.Row]]] = {}
+        self._stretches: dict[tuple[int, int, int], list[Event]] = {}
         """By graph task, ``seq`` of the first row, and that behind the last."""
 
     def page(self, graph_task: int | None, offset: int, limit: int) -> list[Event]:
@@ -148,28 +148,21 @@ class EventReader:
             return []
         first = bisect_right(anchors.positions, offset) - 1
         last = min(bisect_left(anchors.positions, offset + limit), len(anchors.seqs) - 1)
-        counts, rows = self._stretch(graph_task, *(anchors.seqs[place] for place in (first, last)))
         skipped = offset - anchors.positions[first]
-        begin = bisect_right(counts, skipped)
-        end = bisect_left(counts, skipped + limit)
-        before = skipped - (counts[begin - 1] if begin else 0)
-        return self._decode(rows[begin : end + 1])[before : before + limit]
+        events = self._stretch(graph_task, *(anchors.seqs[place] for place in (first, last)))
+        return events[skipped : skipped + limit]
 
-    def _stretch(
-        self, graph_task: int | None, first: int, end: int
-    ) -> tuple[list[int], list[codec.Row]]:
-        """Number of events up to each row between two anchors, and the rows, with that of each."""
+    def _stretch(self, graph_task: int | None, first: int, end: int) -> list[Event]:
+        """The events between two anchors."""
         key = _key(graph_task), first, end
         known = self._stretches.get(key)
         if known is None:
-            rows = self._database.numbers(
-                f"{_ROW_AND_COUNT} WHERE seq >= ? AND seq < ? {along(graph_task)} ORDER BY seq",
-                *(first, end, *given(graph_task)),
-            )
-            counts = list(accumulate(row[-1] or 0 for row in rows))
             if len(self._stretches) >= _STRETCHES_KEPT:
                 self._stretches.clear()
-            known = self._stretches[key] = counts, rows
+            known = self._stretches[key] = self.where(
+                f"seq >= ? AND seq < ? {along(graph_task)} ORDER BY seq",
+                *(first, end, *given(graph_task)),
+            )
         return known
 
     def position(self, graph_task: int | None, seq: int) -> int:
