@@ -524,6 +524,8 @@ class EventReader:
         for _, block in groupby(self._blocks(), itemgetter(0)):
             parts = [row[1:] for row in block]
             _, rows, counts, firsts, lasts = zip(*parts, strict=True)
+            if sum(rows) > BLOCK:
+                raise self._database.damaged("it holds an event more than once")
             all_of_it = _ALL, sum(rows), sum(counts), min(firsts), max(lasts)
             for number, _, count, first, last in [*parts, all_of_it]:
                 if rows_before >= due[number]:
