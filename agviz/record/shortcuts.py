@@ -51,9 +51,8 @@ def store(path: Path, writer: Writer) -> None:
         writer.store("anchor", list(events.to_store()))
         rows: list[tuple[int, bytes]] = []
         nbytes = 0
-        for row in Timeline(database, lambda: contents.graph_tasks, is_closed=True).to_store(
-            events.lasts()
-        ):
+        timeline = Timeline(database, lambda: contents.graph_tasks, is_closed=True)
+        for row in timeline.to_store(events.lasts(), writer.moments):
             rows.append(row)
             nbytes += len(row[1])
             if nbytes > _BYTES_AT_ONCE:

@@ -24,6 +24,7 @@ from agviz.record.retention import SHARE_OF_EVENTS, Retention
 from agviz.record.tensor_types import TensorTypes
 from agviz.traces import codec, schema
 from agviz.traces.held import LetGo
+from agviz.traces.intervals import Moments
 from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
 from agviz.words.safe import storable
@@ -268,6 +269,13 @@ class Writer:
             self._database.execute(statement)
         for statement in (*schema.FIND_MOMENTS, schema.FILL_EXECUTED, schema.FILL_NODE_BLOCK):
             self._database.execute(statement)
+
+    def moments(self, graph_task: int) -> list[tuple[int | None, ...]]:
+        """:class:`agviz.traces.intervals.Moments` of its nodes, once indexes were built."""
+        return self._database.execute(
+            f"SELECT {', '.join(Moments._fields)} FROM temp.moments WHERE graph_task = ?",  # noqa: S608
+            (graph_task,),
+        ).fetchall()
 
     @property
     def size(self) -> int:

@@ -119,9 +119,7 @@ class Contents:
         """Threads that were at work before the recording began: their queues, by id."""
         if self.has_shortcuts:
             return {}  # where the recording was closed, they were introduced
-        known = {row[0] for row in self._database.integers("SELECT id FROM thread")}
-        queues = trace_events.at_work(self._database)
-        return {thread: queue for thread, queue in queues.items() if thread not in known}
+        return trace_events.unknown_threads(self._database)
 
     @cached_property
     def graph_tasks(self) -> GraphTasks:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from functools import cached_property
-from itertools import accumulate, chain
-from operator import ge
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import chain, groupby
+from operator import ge, itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from agviz.traces import codec
 from agviz.traces.database import DURING, along, given, of, place
@@ -51,21 +51,21 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _ROW: Final = "SELECT seq, t, thread, graph_task, kind, node, a, b, c, d, e FROM event"
-_ROWS_PER_QUERY: Final = 128
-"""So few at once that the garbage collector does not get to see them."""
-_ROWS_PER_ANCHOR: Final = 50
+_ROWS_PER_ANCHOR: Final = 32
+"""At least: of events that follow each other, each block has one."""
+_ROWS_PER_PIECE: Final = 10_000
+"""So many are put into blocks at once."""
 _MOST_STRETCHES: Final = 200
 """In a statement; where more arrived at a node, it looks at what lies between, too."""
 _MOST_LISTED: Final = 4_000
 """Numbers in a statement."""
 _STRETCHES_KEPT: Final = 8
-"""Stretches between anchors of which rows are kept, for whoever goes on event by event."""
+"""Stretches between anchors of which events are kept, for whoever goes on event by event."""
 ROW_OF_EVENT: Final = f"(SELECT event.seq FROM event WHERE {OF_EVENT})"  # noqa: S608
 """SQL of ``seq`` of the row by which an event is found; that of the event is given three times."""
 FROM_MEASURED: Final = "health CROSS JOIN event ON event.seq = health.seq"
 """From what was measured to its event and never the other way, which CROSS JOIN says to SQLite: few
 events belong to what is asked for."""
-_ROW_AND_COUNT: Final = _ROW.replace(" FROM", f", {IS_FIRST} + {IS_SECOND} FROM")
 _COUNT: Final = f"sum({IS_FIRST} + {IS_SECOND})"
 _ARRIVALS: Final = (ARRIVED, DELIVERED)
 _ACCUMULATED: Final = codec.KIND[GradientAccumulated]
@@ -116,7 +116,7 @@ class Anchors(NamedTuple):
 class EventReader:
     """The events of a trace file at one moment; a file that grew needs a new one.
 
-    Of every 50 rows of the file the first of each graph task is kept, an anchor: the others are
+    Of each graph task the first row in some blocks of the file is kept, an anchor: the others are
     found among those that follow it.
 
     Args:
@@ -139,7 +139,7 @@ class EventReader:
         self._is_closed = is_closed
         self._known: dict[int, Anchors] = {}
         """By graph task, where they were asked for."""
-        self._stretches: dict[tuple[int, int, int], tuple[list[int], list[codec.Row]]] = {}
+        self._stretches: dict[tuple[int, int, int], list[Event]] = {}
         """By graph task, ``seq`` of the first row, and that behind the last."""
 
     def page(self, graph_task: int | None, offset: int, limit: int) -> list[Event]:
@@ -150,28 +150,21 @@ class EventReader:
             return []
         first = bisect_right(anchors.positions, offset) - 1
         last = min(bisect_left(anchors.positions, offset + limit), len(anchors.seqs) - 1)
-        counts, rows = self._stretch(graph_task, *(anchors.seqs[place] for place in (first, last)))
         skipped = offset - anchors.positions[first]
-        begin = bisect_right(counts, skipped)
-        end = bisect_left(counts, skipped + limit)
-        before = skipped - (counts[begin - 1] if begin else 0)
-        return self._decode(rows[begin : end + 1])[before : before + limit]
+        events = self._stretch(graph_task, *(anchors.seqs[place] for place in (first, last)))
+        return events[skipped : skipped + limit]
 
-    def _stretch(
-        self, graph_task: int | None, first: int, end: int
-    ) -> tuple[list[int], list[codec.Row]]:
-        """Number of events up to each row between two anchors, and the rows, with that of each."""
+    def _stretch(self, graph_task: int | None, first: int, end: int) -> list[Event]:
+        """The events between two anchors."""
         key = _key(graph_task), first, end
         known = self._stretches.get(key)
         if known is None:
-            rows = self._database.numbers(
-                f"{_ROW_AND_COUNT} WHERE seq >= ? AND seq < ? {along(graph_task)} ORDER BY seq",
-                *(first, end, *given(graph_task)),
-            )
-            counts = list(accumulate(row[-1] or 0 for row in rows))
             if len(self._stretches) >= _STRETCHES_KEPT:
                 self._stretches.clear()
-            known = self._stretches[key] = counts, rows
+            known = self._stretches[key] = self.where(
+                f"seq >= ? AND seq < ? {along(graph_task)} ORDER BY seq",
+                *(first, end, *given(graph_task)),
+            )
         return known
 
     def position(self, graph_task: int | None, seq: int) -> int:
@@ -220,7 +213,7 @@ class EventReader:
         if self._is_closed():
             last = "SELECT coalesce(max(position), 0) FROM anchor WHERE graph_task = ?"
             return self._database.value(last, _key(graph_task))
-        return self._counted.get(_key(graph_task), Anchors([], [])).total
+        return self._anchors(graph_task).total
 
     def of_node(
         self, graph_task: int, node: int, kinds: Collection[int] = (), beside: str = ""
@@ -540,65 +533,65 @@ class EventReader:
 
     def to_store(self) -> Iterator[tuple[int, int, int]]:
         """Rows for the table of anchors."""
-        for number in self._counted:
-            anchors = self._worked_out(number)
+        for number, anchors in self._worked_out.items():
             for position, seq in zip(anchors.positions, anchors.seqs, strict=True):
                 yield number, position, seq
 
     def lasts(self) -> dict[int, int]:
         """``seq`` of the last event of each graph task."""
-        return {
-            number: anchors.seqs[-1] - 1
-            for number, anchors in self._counted.items()
-            if anchors.seqs
-        }
+        return {number: anchors.seqs[-1] - 1 for number, anchors in self._worked_out.items()}
 
     @cached_property
-    def _counted(self) -> dict[int, Anchors]:
-        """The first row and the end, by graph task."""
-        found = {_ALL: Anchors([], [])}
-        for number, count, first, last in self._database.integers(
-            f"SELECT graph_task, {_COUNT}, min(seq), max({AT}) FROM event GROUP BY graph_task"  # noqa: S608
-        ):
-            found[number] = Anchors([0, count], [first, last + 1])
-        if len(found) > 1:
-            each = list(found.values())[1:]
-            count = sum(anchors.total for anchors in each)
-            first = min(anchors.seqs[0] for anchors in each)
-            found[_ALL] = Anchors([0, count], [first, max(anchors.seqs[1] for anchors in each)])
-        return found
-
-    @cached_property
-    def _each(self) -> dict[int, Anchors]:
+    def _worked_out(self) -> dict[int, Anchors]:
         """All anchors, by graph task."""
-        found = {number: Anchors([], []) for number in self._counted}
-        seen = Counter[int]()
-        last = -1
-        while rows := self._database.integers(
-            f"SELECT graph_task, {_COUNT}, min(seq), max(seq) FROM (SELECT * FROM event"  # noqa: S608
-            " WHERE seq > ? ORDER BY seq LIMIT ?) AS event GROUP BY graph_task",
-            last,
-            _ROWS_PER_ANCHOR,
-        ):
-            counts, firsts, lasts = (column for column in list(zip(*rows, strict=True))[1:])
-            last = max(lasts)
-            for number, count, first, _ in [*rows, (_ALL, sum(counts), min(firsts), last)]:
-                if number in found:
-                    found[number].positions.append(seen[number])
-                    found[number].seqs.append(first)
-                    seen[number] += count
+        found: dict[int, Anchors] = {}
+        totals, ends, due = Counter[int](), Counter[int](), Counter[int]()
+        rows_before = 0
+        for _, block in groupby(self._blocks(), itemgetter(0)):
+            parts = [row[1:] for row in block]
+            _, rows, counts, firsts, lasts = zip(*parts, strict=True)
+            if sum(rows) > BLOCK:
+                raise self._database.damaged("it holds an event more than once")
+            all_of_it = _ALL, sum(rows), sum(counts), min(firsts), max(lasts)
+            for number, _, count, first, last in [*parts, all_of_it]:
+                if rows_before >= due[number]:
+                    anchors = found.setdefault(number, Anchors([], []))
+                    anchors.positions.append(totals[number])
+                    anchors.seqs.append(first)
+                    due[number] = rows_before + _ROWS_PER_ANCHOR
+                totals[number] += count
+                ends[number] = last + 1
+            rows_before += sum(rows)
         for number, anchors in found.items():
-            ends = self._counted[number]
-            anchors.positions.extend(ends.positions[1:])
-            anchors.seqs.extend(ends.seqs[1:])
+            anchors.positions.append(totals[number])
+            anchors.seqs.append(ends[number])
         return found
+
+    def _blocks(self) -> Iterator[tuple[int, ...]]:
+        """What there is of each graph task in each block of events, in order of blocks.
+
+        Block, graph task, rows, events, ``seq`` of the first row and of the last event.
+        """
+        last, are_more = -1, True
+        while are_more:
+            found = self._database.integers(
+                f"SELECT seq / {BLOCK}, graph_task, count(*), {_COUNT}, min(seq), max({AT})"  # noqa: S608
+                " FROM (SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT ?) AS event"
+                " GROUP BY 1, 2",
+                last,
+                _ROWS_PER_PIECE,
+            )
+            yield from found
+            are_more = sum(row[2] for row in found) == _ROWS_PER_PIECE
+            last = max((row[-1] for row in found), default=last)
 
     def _anchors(self, graph_task: int | None) -> Anchors:
         key = _key(graph_task)
         anchors = self._known.get(key)
         if anchors is None:
-            work_out = self._stored_anchors if self._is_closed() else self._worked_out
-            anchors = self._known[key] = work_out(key)
+            is_stored = self._is_closed()
+            found = self._stored_anchors(key) if is_stored else self._worked_out.get(key)
+            anchors = self._known[key] = found or Anchors([], [])
         return anchors
 
     def _stored_anchors(self, key: int) -> Anchors:
@@ -611,12 +604,6 @@ class EventReader:
         if positions[:1] not in ([], [0]) or any(map(ge, seqs, seqs[1:])):
             raise self._database.damaged("the anchors of its events do not ascend")
         return Anchors(positions, seqs)
-
-    def _worked_out(self, key: int) -> Anchors:
-        ends = self._counted.get(key, Anchors([], []))
-        if ends.total and ends.seqs[-1] - ends.seqs[0] > _ROWS_PER_ANCHOR:
-            return self._each[key]
-        return ends
 
 
 def _key(graph_task: int | None) -> int:
@@ -656,14 +643,14 @@ def executed(database: Database, begins: Mapping[int, int]) -> dict[int, int]:
     return {number: counts.get(number, 0) for number in begins}
 
 
-def at_work(database: Database) -> dict[int, int]:
-    """The threads that took up nodes: the queues they took them from, by id."""
+def unknown_threads(database: Database) -> dict[int, int]:
+    """The threads without a row that took up nodes: the queues they took them from, by id."""
     rows = database.integers(
         "SELECT thread, max(queue) FROM event JOIN node"  # noqa: S608
         " ON node.graph_task = event.graph_task AND node.idx = event.node"
-        f" WHERE {EXECUTION} GROUP BY thread"
+        f" WHERE {EXECUTION} AND thread NOT IN (SELECT id FROM thread) GROUP BY thread"
     )
-    return {row[0]: row[1] for row in rows}
+    return dict(cast("list[tuple[int, int]]", rows))
 
 
 def beside(table: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import accumulate, chain, compress, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -312,24 +312,28 @@ class Intervals:
             rows: :class:`Moments` of nodes, in any order.
         """
         begin, begin_t = self.span.begin_seq, self.span.begin_t
-        for row in map(Moments._make, rows):
-            node = self._checked(row.node)
-            if row.pushed is not None:
-                self.pushed[node] = row.pushed - begin
-                self._queues[node] = -1 if row.queue is None else row.queue
-            if row.popped is not None:
-                self._popped[node] = row.popped - begin
-            if row.started is not None:
+        size = self.size
+        for row in rows:
+            node, pushed, queue, popped, started, ended, outcome, failed, thread, *times = row
+            if node is None or not 0 <= node < size:
+                raise self.damaged(_NO_NODE)
+            start_t, end_t = times
+            if pushed is not None:
+                self.pushed[node] = pushed - begin
+                self._queues[node] = -1 if queue is None else queue
+            if popped is not None:
+                self._popped[node] = popped - begin
+            if started is not None:
                 self._has_started[node] = 1
-                self._start_times[node] = (row.start_t or 0) - begin_t
-            if row.ended is not None:
-                self._ended[node] = row.ended - begin
-                self._outcome[node] = row.outcome if row.outcome in _OUTCOMES else SKIPPED
-                self._ends_at(node, (row.end_t or 0) - begin_t)
-            if row.failed is not None:
-                self.failed[node] = row.failed
-            if row.thread is not None:
-                self._threads[node] = row.thread
+                self._start_times[node] = (start_t or 0) - begin_t
+            if ended is not None:
+                self._ended[node] = ended - begin
+                self._outcome[node] = SKIPPED if outcome is None else outcome
+                self._ends_at(node, (end_t or 0) - begin_t)
+            if failed is not None:
+                self.failed[node] = failed
+            if thread is not None:
+                self._threads[node] = thread
         self.orders = self._put_in_order(
             self._by_queue(self.pushed), self._by_queue(self._popped), self._known(self._ended)
         )
@@ -341,9 +345,9 @@ class Intervals:
 
     def _by_queue(self, column: Sequence[int]) -> dict[int, array[int]]:
         """The nodes to which something happened, in order, by queue."""
-        found: dict[int, array[int]] = {}
+        found: dict[int, array[int]] = defaultdict(lambda: array("q"))
         for node in self._known(column):
-            found.setdefault(self._queues[node], array("q")).append(node)
+            found[self._queues[node]].append(node)
         return found
 
     def _put_in_order(

@@ -677,7 +677,8 @@ CREATE TABLE node_block (
     PRIMARY KEY (graph_task, node, block)
 ) WITHOUT ROWID""",
     # Of each graph task (-1: of what belongs to none, -2: of all) the first row in event, the first
-    # of its own in every 50, and the end. Empty until the recording is closed.
+    # of its own in blocks of events that are 32 rows or more apart, and the end. Empty until the
+    # recording is closed.
     "anchor": """
 CREATE TABLE anchor (
     graph_task INTEGER NOT NULL,

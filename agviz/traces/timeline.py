@@ -22,7 +22,6 @@ from agviz.traces.intervals import (
     NO_DECREMENT,
     NO_NUMBER,
     Intervals,
-    Moments,
     TaskSpan,
 )
 from agviz.traces.schema import (
@@ -32,7 +31,6 @@ from agviz.traces.schema import (
     DELIVERED,
     ENDS,
     FINDING,
-    MOMENTS,
     MOVES,
     NBYTES,
     PART_BYTES,
@@ -312,11 +310,14 @@ class Timeline:
         span = self._spans.of(graph_task)
         return None if span is None else self._columns([span])[graph_task]
 
-    def to_store(self, lasts: Mapping[int, int]) -> Iterator[tuple[int, bytes]]:
+    def to_store(
+        self, lasts: Mapping[int, int], moments: Callable[[int], Iterable[Sequence[int | None]]]
+    ) -> Iterator[tuple[int, bytes]]:
         """Rows for the table ``timeline``.
 
         Args:
-            lasts: ``seq`` of the last event of each.
+            lasts: ``seq`` of the last event of each graph task.
+            moments: gives :class:`Moments` of its nodes, in any order.
         """
         for span in self._spans:
             number = span.id
@@ -324,14 +325,7 @@ class Timeline:
             task = Intervals(span, self._database.damaged)
             if span.nodes and last - span.begin_seq >= _FEW_EVENTS:
                 self._describe(task)
-                task.fill(
-                    self._database.numbers(
-                        f"SELECT {', '.join(Moments._fields)} FROM"  # noqa: S608 - our words
-                        f" ({MOMENTS} AND +graph_task = ? AND seq BETWEEN ? AND ?"
-                        " GROUP BY graph_task, node)",
-                        *(number, span.begin_seq, last),
-                    )
-                )
+                task.fill(moments(number))
                 self._read_arrivals(task, last)
                 blob = task.pack()
                 for part, begin in enumerate(range(0, len(blob), PART_BYTES)):
