@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from tests import python_process
+
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 PROGRAM: Final = """\
@@ -72,18 +75,15 @@ def record_ranks(folder: Path, program: str = PROGRAM, *, size: int = 2) -> Path
     """Run a program in so many processes, each of which leaves a trace in ``folder``."""
     script = folder / "train.py"
     script.write_text(program, encoding="utf-8")
-    processes = [
-        subprocess.Popen(
+
+    def record(rank: int) -> subprocess.CompletedProcess[str]:
+        return python_process.run(
             [sys.executable, "-m", "agviz", "run", "train.py", str(folder / "meeting")],
             cwd=folder,
             env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
         )
-        for rank in range(size)
-    ]
-    for process in processes:
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+
+    with ThreadPoolExecutor(size) as pool:
+        for ended in pool.map(record, range(size)):
+            assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder

@@ -13,6 +13,7 @@ import torch
 
 from agviz.traces.reader import Trace
 from agviz_engine import events
+from tests import python_process
 from tests.test_cli_run import ENVIRONMENT, without_our_lines
 
 if TYPE_CHECKING:
@@ -371,11 +372,9 @@ def test_observing_that_fails_ends_the_recording_not_the_program(
     plain = subprocess.run(
         [sys.executable, str(program)], capture_output=True, text=True, check=True, env=ENVIRONMENT
     )
-    recorded = subprocess.run(
+    recorded = python_process.run(
         [*run, "run", "--engine", "native", "-o", "t.agviz", *store, str(program)],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         check=True,
         env=ENVIRONMENT,
     )

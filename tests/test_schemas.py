@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +23,7 @@ import agviz
 from agviz.cli.main import main
 from agviz.export.schemas.catalogue import STRICT, schema
 from agviz.words.documents import DOCUMENTS
-from tests import frozen_programs
+from tests import frozen_programs, python_process
 from tests.gallery_frame import Program, programs
 from tests.json_documents import hold, validators
 from tests.ranks_support import record_ranks
@@ -297,11 +295,8 @@ def test_a_largest_element_and_one_node_alone(
         "(x * 0 * w).sum(1).sqrt().sum().backward()\n",
         encoding="utf-8",
     )
-    subprocess.run(
-        [*(sys.executable, "-m", "agviz", "run", "-o", "t.agviz"),
-         *("--elements", ".*", "--repro", "nonfinite", "train.py")],
-        cwd=tmp_path, check=True, capture_output=True,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "--elements", ".*"]
+    python_process.run([*command, "--repro", "nonfinite", "train.py"], cwd=tmp_path, check=True)
     path = tmp_path / "t.agviz"
     call = ["explain", "--element", "SqrtBackward0", "--graph-task", "0", "--json", "FILE"]
     hold(said(call, path), "explain-element")
@@ -329,18 +324,13 @@ def test_reports_about_programs(name: str, tmp_path: Path) -> None:
         encoding="utf-8",
     )
     program = [] if name == "doctor" else [str(script)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "agviz", name, "--json", *program],
-        cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "agviz", name, "--json"]
+    ended = python_process.run([*command, *program], cwd=tmp_path)
     found = hold(ended.stdout, name)
     if name == "check":
         assert found["outcome"] == "found"
         (tmp_path / "none.py").write_text("print('no torch')\n", encoding="utf-8")
-        ended = subprocess.run(
-            [sys.executable, "-m", "agviz", "check", "--json", "none.py"],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        ended = python_process.run([*command, "none.py"], cwd=tmp_path, fresh=True)
         assert hold(ended.stdout, "check")["outcome"] == "can't tell"
 
 

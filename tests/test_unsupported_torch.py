@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agviz_engine.support import REQUIREMENT, WINDOW, is_tested, remark
+from tests import python_process
 
 ROOT = Path(__file__).parent.parent
 LACKING = {
@@ -321,6 +322,7 @@ def test_an_experiment_follows_no_word_that_is_no_pointer(
 ) -> None:
     env = environment(tmp_path, "a function")
     (tmp_path / "sitecustomize.py").unlink()
-    ended = run("-c", EXPERIMENT, where, str(value), cwd=tmp_path, env=env)
+    command = [sys.executable, "-c", EXPERIMENT, where, str(value)]
+    ended = python_process.run(command, cwd=tmp_path, env=env)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     assert ended.stdout.endswith("alive\n")
