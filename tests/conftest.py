@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.ranks_support import record_ranks
+from tests.ranks_support import PROGRAM, record_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,4 +88,6 @@ def enabled_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the traces of both ranks of :data:`tests.ranks_support.PROGRAM`."""
-    return record_ranks(tmp_path_factory.mktemp("ranks"))
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "train.py").write_text(PROGRAM, encoding="utf-8")
+    return record_ranks(folder / "train.py", folder, str(folder / "meeting"), size=2)

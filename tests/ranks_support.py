@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
@@ -71,17 +72,21 @@ PASSES: Final = 3
 SLEPT_NS: Final = 250_000_000
 
 
-def record_ranks(folder: Path, program: str = PROGRAM, *, size: int = 2) -> Path:
-    """Run a program in so many processes, each of which leaves a trace in ``folder``."""
-    script = folder / "train.py"
-    script.write_text(program, encoding="utf-8")
+def record_ranks(script: Path, folder: Path, *arguments: str, size: int) -> Path:
+    """Run a script in so many processes, each of which leaves a trace in ``folder``.
+
+    They have the variables of torchrun; who wants to see torchrun itself takes ``rank_support``.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
     def record(rank: int) -> subprocess.CompletedProcess[str]:
-        return python_process.run(
-            [sys.executable, "-m", "agviz", "run", "train.py", str(folder / "meeting")],
-            cwd=folder,
-            env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)},
-        )
+        number = str(rank)
+        own = {"RANK": number, "LOCAL_RANK": number, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "agviz", "run", str(script), *arguments]
+        return python_process.run(command, cwd=folder, env=os.environ | world | own)
 
     with ThreadPoolExecutor(size) as pool:
         for ended in pool.map(record, range(size)):

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -237,28 +238,20 @@ def run(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     distributed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
-    processes = []
-    for rank in range(ranks):
+
+    def of(rank: int) -> list[str]:
         ours = [] if options is None else ["-m", "agviz", "run", "-o", f"{rank}.agviz", *options]
-        process = subprocess.Popen(
+        ended = python_process.run(
             [sys.executable, *ours, "program.py"],
             cwd=folder,
             env=ENVIRONMENT | distributed | {"RANK": str(rank), "AGVIZ_ENGINE": engine},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            timeout=240,
         )
-        processes.append(process)
-    found = []
-    try:
-        for process in processes:
-            stdout, stderr = process.communicate(timeout=240)
-            timeless = re.sub(r"\[W\d{4} [\d:.]+", "[W", without_our_lines(stderr))
-            found.append([str(process.returncode), stdout, timeless])
-    finally:
-        for process in processes:
-            process.kill()
-    return found
+        timeless = re.sub(r"\[W\d{4} [\d:.]+", "[W", without_our_lines(ended.stderr))
+        return [str(ended.returncode), ended.stdout, timeless]
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(of, range(ranks)))
 
 
 WARNING = """

@@ -333,7 +333,14 @@ def sealed(folder: Path) -> Iterator[Path]:
     folder.chmod(0o755)
 
 
-@pytest.mark.parametrize("options", [(), ("-o", "t.agviz"), ("--on", "exception,nonfinite")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(("-o", "t.agviz"), marks=pytest.mark.slow),
+        ("--on", "exception,nonfinite"),
+    ],
+)
 def test_a_folder_that_can_only_be_read(
     sealed: Path, unprivileged: list[str], options: tuple[str, ...]
 ) -> None:

@@ -26,7 +26,6 @@ from agviz.words.documents import DOCUMENTS
 from tests import frozen_programs, python_process
 from tests.gallery_frame import Program, programs
 from tests.json_documents import hold, validators
-from tests.ranks_support import record_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,15 +245,12 @@ def test_a_hook_is_told_from_the_kind_of_its_event(
 # --- the others ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record_ranks(tmp_path_factory.mktemp("ranks"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OF_RANKS)
-def test_a_folder_of_ranks(name: str, ranks: Path, said: Callable[[list[str], Path], str]) -> None:
-    hold(said(OF_RANKS[name], ranks), name)
+def test_a_folder_of_ranks(
+    name: str, two_ranks: Path, said: Callable[[list[str], Path], str]
+) -> None:
+    hold(said(OF_RANKS[name], two_ranks), name)
 
 
 def test_two_folders(tmp_path: Path, said: Callable[[list[str], Path], str]) -> None:

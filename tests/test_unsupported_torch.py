@@ -13,6 +13,7 @@ import pytest
 
 from agviz_engine.support import REQUIREMENT, WINDOW, is_tested, remark
 from tests import python_process
+from tests.slow_cases import slow_but
 
 ROOT = Path(__file__).parent.parent
 LACKING = {
@@ -105,7 +106,7 @@ def is_the_sentence(text: str, lacking: str, end: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("lacking", LACKING)
+@pytest.mark.parametrize("lacking", slow_but({"a private name", "its layout"}, LACKING))
 def test_agviz_run_lets_the_program_run(lacking: str, tmp_path: Path) -> None:
     env = environment(tmp_path, lacking)
     (tmp_path / "train.py").write_text(PROGRAM)
@@ -116,7 +117,7 @@ def test_agviz_run_lets_the_program_run(lacking: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.agviz*"))
 
 
-@pytest.mark.parametrize("lacking", ["a private name", "its layout"])
+@pytest.mark.parametrize("lacking", slow_but({"its layout"}, ["a private name", "its layout"]))
 def test_torchs_own_engine_is_observed_where_that_will_do(lacking: str, tmp_path: Path) -> None:
     env = environment(tmp_path, lacking, "auto")
     (tmp_path / "train.py").write_text(PROGRAM)
@@ -131,7 +132,10 @@ def test_torchs_own_engine_is_observed_where_that_will_do(lacking: str, tmp_path
     assert (explained.returncode, explained.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("option", ["--listen", "--check-forward", "--on=nonfinite", "--steps=:2"])
+@pytest.mark.parametrize(
+    "option",
+    slow_but({"--listen"}, ["--listen", "--check-forward", "--on=nonfinite", "--steps=:2"]),
+)
 def test_whatever_was_to_be_recorded(option: str, tmp_path: Path) -> None:
     env = environment(tmp_path, "a function")
     (tmp_path / "train.py").write_text(PROGRAM)
