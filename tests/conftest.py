@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -26,6 +27,15 @@ settings.load_profile("repeatable")
 
 
 _numbers = itertools.count()
+
+
+def pytest_collection_finish() -> None:
+    """No collection of garbage looks again at the half a million objects of torch and of all tests.
+
+    Each took 0.3 s for that, and tests ask for hundreds.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
