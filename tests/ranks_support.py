@@ -85,7 +85,8 @@ def record_ranks(script: Path, folder: Path, *arguments: str, size: int) -> Path
     def record(rank: int) -> subprocess.CompletedProcess[str]:
         number = str(rank)
         own = {"RANK": number, "LOCAL_RANK": number, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "agviz", "run", str(script), *arguments]
+        named = script.name if script.parent == folder else str(script)
+        command = [sys.executable, "-m", "agviz", "run", named, *arguments]
         return python_process.run(command, cwd=folder, env=os.environ | world | own)
 
     with ThreadPoolExecutor(size) as pool:
