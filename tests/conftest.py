@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.ranks_support import record_ranks
+from tests.ranks_support import PROGRAM, record_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,15 @@ settings.load_profile("repeatable")
 
 
 _numbers = itertools.count()
+
+
+def pytest_collection_finish() -> None:
+    """No collection of garbage looks again at the half a million objects of torch and of all tests.
+
+    Each took 0.3 s for that, and tests ask for hundreds.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -88,4 +98,6 @@ def enabled_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the traces of both ranks of :data:`tests.ranks_support.PROGRAM`."""
-    return record_ranks(tmp_path_factory.mktemp("ranks"))
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "train.py").write_text(PROGRAM, encoding="utf-8")
+    return record_ranks(folder / "train.py", folder, str(folder / "meeting"), size=2)

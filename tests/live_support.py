@@ -27,7 +27,7 @@ from agviz.tui.live_app import LiveApp
 from agviz_engine import events
 from agviz_engine.instruments import Instrument, Live, Registry
 from tests.event_simulator import Simulator
-from tests.tui_support import DEVICES, mlp
+from tests.tui_support import DEVICES, calm, mlp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,12 +249,7 @@ def program(session: TraceScreen) -> LiveProgram:
 async def settle(pilot: Pilot[None]) -> TraceScreen:
     """Wait until everything that was asked of the reader and of the program is on the screen."""
     app = cast("LiveApp", pilot.app)
-    quiet = 0
-    while quiet < 6:
-        await pilot.pause(0)
-        waits = app.reader.wait, program(app.shown).link.wait
-        found = [await asyncio.to_thread(wait) for wait in waits]
-        quiet = quiet + 1 if all(found) else 0
+    await calm(pilot, lambda: [app.reader.wait, program(app.shown).link.wait])
     return session_of(pilot)
 
 

@@ -1,8 +1,10 @@
 """Run programs of Python in processes of their own, as tests do hundreds of times.
 
-Most of what ``python -m agviz ...`` costs is the import of torch. So ``agviz`` and ``pytest`` are
-forked from a process that has it imported (``tests/warm``). Any other call, and one that asks for
-something special of the interpreter, is a process as usual.
+Most of what ``python -m agviz run ...`` costs is the import of torch. So ``agviz`` with a verb
+that needs it, ``pytest`` and ``-c CODE`` are forked from a process that has it imported
+(``tests/warm``). There is one for each CODE, which pays if that runs more than once. Any other
+call, and one that asks for something special of the interpreter, is a process as usual. Calls of
+several threads run at the same time.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +30,9 @@ _ANSWERED: Final = frozenset(
     {"PYTHONPATH", "PYTHONIOENCODING", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 )
 """What the server does as the interpreter would, of the variables that an interpreter reads."""
+_NEED_TORCH: Final = frozenset({"check", "demo", "doctor", "repro", "run", "verify"})
+"""The verbs that import it: what only reads is sooner done by an interpreter that starts anew."""
+_starting: Final = threading.Lock()
 
 
 def run(
@@ -74,21 +80,23 @@ def run(
         streams[0].write(input.encode(encoding))
         streams[0].seek(0)
         call = {
-            "module": words[2],
             "arguments": words[3:],
             "cwd": str(Path(cwd or ".").absolute()),
             "env": environment,
         }
-        server = _server(words[2])
-        socket.send_fds(server, [json.dumps(call).encode()], [each.fileno() for each in streams])
-        child = int(server.recv(64))
-        server.settimeout(timeout)
+        answer, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        files.enter_context(answer)
+        with _starting, its:
+            descriptors = [*(each.fileno() for each in streams), its.fileno()]
+            socket.send_fds(_server(*words[1:3]), [json.dumps(call).encode()], descriptors)
+        child = int(answer.recv(64))
+        answer.settimeout(timeout)
         try:
-            code = int(server.recv(64))
+            code = int(answer.recv(64))
         except TimeoutError:
             os.kill(child, signal.SIGKILL)
-            server.settimeout(None)
-            server.recv(64)
+            answer.settimeout(None)
+            answer.recv(64)
             raise subprocess.TimeoutExpired(words, timeout) from None
         printed = []
         for stream in streams[1:]:
@@ -101,19 +109,25 @@ def run(
 
 
 def _can_be_forked(words: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether it is one of the modules that tests run so often, in an interpreter as it is here."""
+    """Whether it is what tests run so often and needs torch, in an interpreter as it is here."""
     asked = {name for name in environment if name.startswith("PYTHON")}
-    modules = [sys.executable, "-m", "agviz"], [sys.executable, "-m", "pytest"]
-    return words[:3] in modules and asked <= _ANSWERED
+    if words[:1] != [sys.executable] or not asked <= _ANSWERED:
+        return False
+    match words[1:]:
+        case ["-c", *_] | ["-m", "pytest", *_]:
+            return True
+        case ["-m", "agviz", verb, *_]:
+            return verb in _NEED_TORCH
+    return False
 
 
 @functools.cache
-def _server(module: str) -> socket.socket:
+def _server(*start: str) -> socket.socket:
     """The connection to a server of this process's own, which ends with it."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("AGVIZ", "PYTHON"))}
     process = subprocess.Popen(
-        [sys.executable, "-m", module, str(its.fileno())],
+        [sys.executable, *start, str(its.fileno())],
         env=clean | {"PYTHONPATH": str(Path(__file__).with_name("warm"))},
         pass_fds=[its.fileno()],
         stdin=subprocess.DEVNULL,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from tests import python_process
+
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 PROGRAM: Final = """\
@@ -68,22 +72,24 @@ PASSES: Final = 3
 SLEPT_NS: Final = 250_000_000
 
 
-def record_ranks(folder: Path, program: str = PROGRAM, *, size: int = 2) -> Path:
-    """Run a program in so many processes, each of which leaves a trace in ``folder``."""
-    script = folder / "train.py"
-    script.write_text(program, encoding="utf-8")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "agviz", "run", "train.py", str(folder / "meeting")],
-            cwd=folder,
-            env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    for process in processes:
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+def record_ranks(script: Path, folder: Path, *arguments: str, size: int) -> Path:
+    """Run a script in so many processes, each of which leaves a trace in ``folder``.
+
+    They have the variables of torchrun; who wants to see torchrun itself takes ``rank_support``.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+    def record(rank: int) -> subprocess.CompletedProcess[str]:
+        number = str(rank)
+        own = {"RANK": number, "LOCAL_RANK": number, "OMP_NUM_THREADS": "1"}
+        named = script.name if script.parent == folder else str(script)
+        command = [sys.executable, "-m", "agviz", "run", named, *arguments]
+        return python_process.run(command, cwd=folder, env=os.environ | world | own)
+
+    with ThreadPoolExecutor(size) as pool:
+        for ended in pool.map(record, range(size)):
+            assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder

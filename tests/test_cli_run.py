@@ -14,6 +14,7 @@ from agviz.errors import AgvizError
 from agviz.record.options import read_size
 from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus, NodeStatus
+from tests import python_process
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {
@@ -23,24 +24,16 @@ ENVIRONMENT = {
 
 
 def python(
-    *arguments: str, cwd: Path, stdin: str = "", **env: str
+    *arguments: str, cwd: Path, stdin: str = "", fresh: bool = True, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env=ENVIRONMENT | env,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    command = [sys.executable, *arguments]
+    return python_process.run(command, cwd=cwd, env=ENVIRONMENT | env, input=stdin, fresh=fresh)
 
 
 def agviz(
-    *arguments: str, cwd: Path, stdin: str = "", **env: str
+    *arguments: str, cwd: Path, stdin: str = "", fresh: bool = False, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    return python("-m", "agviz", *arguments, cwd=cwd, stdin=stdin, **env)
+    return python("-m", "agviz", *arguments, cwd=cwd, stdin=stdin, fresh=fresh, **env)
 
 
 def without_our_lines(stderr: str) -> str:
@@ -157,7 +150,7 @@ def test_a_program_can_not_tell(name: str, as_module: bool, tmp_path: Path) -> N
     call = ["-m", "program"] if as_module else ["sub folder/program.py"]
     call += ["a b", "--output", "c", "-m", "--", "--help"]
     plain = python(*call, cwd=tmp_path, stdin="typed\n")
-    ours = agviz("run", "-o", "t.agviz", *call, cwd=tmp_path, stdin="typed\n")
+    ours = agviz("run", "-o", "t.agviz", *call, cwd=tmp_path, stdin="typed\n", fresh=True)
     assert ours.stdout == plain.stdout
     assert without_our_lines(ours.stderr) == plain.stderr
     assert ours.returncode == plain.returncode
@@ -165,7 +158,8 @@ def test_a_program_can_not_tell(name: str, as_module: bool, tmp_path: Path) -> N
 
 def test_interrupting_ends_the_process_by_the_signal(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("raise KeyboardInterrupt")
-    assert agviz("run", "program.py", cwd=tmp_path).returncode == -signal.SIGINT
+    ended = agviz("run", "program.py", cwd=tmp_path, fresh=True)
+    assert ended.returncode == -signal.SIGINT
 
 
 @pytest.mark.parametrize("call", [["./program.py"], ["link.py"], ["sub/../program.py"]])
@@ -174,7 +168,7 @@ def test_paths_are_those_of_python(call: list[str], tmp_path: Path) -> None:
     (tmp_path / "sub" / "real.py").write_text("import sys\nprint(__file__, sys.argv, sys.path[0])")
     (tmp_path / "program.py").write_text("import sys\nprint(__file__, sys.argv, sys.path[0])")
     (tmp_path / "link.py").symlink_to(tmp_path / "sub" / "real.py")
-    ours = agviz("run", *call, cwd=tmp_path)
+    ours = agviz("run", *call, cwd=tmp_path, fresh=True)
     assert ours.stdout == python(*call, cwd=tmp_path).stdout
 
 
@@ -183,7 +177,7 @@ def test_a_module_that_can_not_be_run(tmp_path: Path) -> None:
     (tmp_path / "package" / "__init__.py").touch()
     for name in ("package", "package.missing"):
         plain = python("-m", name, cwd=tmp_path)
-        ours = agviz("run", "-m", name, cwd=tmp_path)
+        ours = agviz("run", "-m", name, cwd=tmp_path, fresh=True)
         assert (ours.returncode, without_our_lines(ours.stderr)) == (1, plain.stderr)
 
 
@@ -197,7 +191,7 @@ for step in range(5):
 
 def test_a_training_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
-    ours = agviz("run", "train.py", cwd=tmp_path)
+    ours = agviz("run", "train.py", cwd=tmp_path, fresh=True)
     assert (ours.returncode, ours.stdout) == (0, "")
     (path,) = tmp_path.glob("*.agviz")
     assert re.fullmatch(r"agviz-train\.\d+\.agviz", path.name)
@@ -342,7 +336,7 @@ def test_the_environment_sets_up_torch_before_we_import_it(tmp_path: Path) -> No
         "print(torch.get_num_threads(), type(torch.__loader__), type(torch.__spec__.loader))\n"
         "torch.ones(3, requires_grad=True).sum().backward()\n"
     )
-    ours = agviz("run", "-o", "t.agviz", "program.py", cwd=tmp_path)
+    ours = agviz("run", "-o", "t.agviz", "program.py", cwd=tmp_path, fresh=True)
     plain = python("program.py", cwd=tmp_path)
     assert (ours.stdout, ours.returncode) == (plain.stdout, 0)
     assert "recorded 1 backward pass in" in ours.stderr
@@ -473,7 +467,7 @@ def test_the_environment_names_the_file_unless_the_call_does(tmp_path: Path) -> 
 
 def test_a_program_without_torch_leaves_an_empty_trace_and_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("print('no torch here')")
-    ours = agviz("run", "-o", "t.agviz", "program.py", cwd=tmp_path)
+    ours = agviz("run", "-o", "t.agviz", "program.py", cwd=tmp_path, fresh=True)
     assert ours.stderr == "agviz: no backward pass was recorded in t.agviz\n"
 
 

@@ -20,6 +20,7 @@ from agviz.demo import SUBJECTS
 from agviz.demo.placement import Placement
 from agviz.demo.session import DemoSession
 from agviz.traces.reader import Trace
+from tests import python_process
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,16 +37,16 @@ def graph(tensor: Tensor) -> list[Node]:
     return list(nodes)
 
 
-def demo(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def demo(
+    *arguments: str, cwd: Path, fresh: bool = False, **env: str
+) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(ROOT), str(ROOT / "engine")])
-    return subprocess.run(
+    return python_process.run(
         [sys.executable, "-m", "agviz", "demo", *arguments],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": path, **env},
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=300,
+        fresh=fresh,
     )
 
 
@@ -268,6 +269,6 @@ def test_the_language_model_needs_text(tmp_path: Path) -> None:
         "import sysconfig\nsysconfig.get_paths = lambda: {'stdlib': '/nonexistent'}\n"
     )
     path = os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "engine")])
-    finished = demo(cwd=tmp_path, PYTHONPATH=path)
+    finished = demo(cwd=tmp_path, fresh=True, PYTHONPATH=path)
     assert finished.returncode == 2
     assert "try another model: agviz demo --model conv" in finished.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from agviz.analysis.outcome import Outcome
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
+from tests import python_process
 from tests.gallery_frame import Program, programs
 
 if TYPE_CHECKING:
@@ -73,14 +73,8 @@ def told(program: Program, folder: Path) -> tuple[int, str, str]:
     text = program.path.read_text(encoding="utf-8")
     (folder / "train.py").write_text(text + CALLED, encoding="utf-8")
     agviz = [sys.executable, "-m", "agviz"]
-    ran = subprocess.run(
-        [*agviz, "run", "-o", "t.agviz", "train.py"],
-        cwd=folder, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    asked = subprocess.run(
-        [*agviz, "explain", "--json", "t.agviz"],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ran = python_process.run([*agviz, "run", "-o", "t.agviz", "train.py"], cwd=folder, check=True)
+    asked = python_process.run([*agviz, "explain", "--json", "t.agviz"], cwd=folder)
     return asked.returncode, asked.stdout, ran.stderr
 
 

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from agviz.traces.reader import Trace
 from agviz_engine import events
+from tests import python_process
 from tests.test_cli_run import ENVIRONMENT, without_our_lines
 
 if TYPE_CHECKING:
@@ -236,28 +238,20 @@ def run(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     distributed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
-    processes = []
-    for rank in range(ranks):
+
+    def of(rank: int) -> list[str]:
         ours = [] if options is None else ["-m", "agviz", "run", "-o", f"{rank}.agviz", *options]
-        process = subprocess.Popen(
+        ended = python_process.run(
             [sys.executable, *ours, "program.py"],
             cwd=folder,
             env=ENVIRONMENT | distributed | {"RANK": str(rank), "AGVIZ_ENGINE": engine},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            timeout=240,
         )
-        processes.append(process)
-    found = []
-    try:
-        for process in processes:
-            stdout, stderr = process.communicate(timeout=240)
-            timeless = re.sub(r"\[W\d{4} [\d:.]+", "[W", without_our_lines(stderr))
-            found.append([str(process.returncode), stdout, timeless])
-    finally:
-        for process in processes:
-            process.kill()
-    return found
+        timeless = re.sub(r"\[W\d{4} [\d:.]+", "[W", without_our_lines(ended.stderr))
+        return [str(ended.returncode), ended.stdout, timeless]
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(of, range(ranks)))
 
 
 WARNING = """
@@ -371,11 +365,9 @@ def test_observing_that_fails_ends_the_recording_not_the_program(
     plain = subprocess.run(
         [sys.executable, str(program)], capture_output=True, text=True, check=True, env=ENVIRONMENT
     )
-    recorded = subprocess.run(
+    recorded = python_process.run(
         [*run, "run", "--engine", "native", "-o", "t.agviz", *store, str(program)],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         check=True,
         env=ENVIRONMENT,
     )

@@ -21,7 +21,7 @@ from agviz.ranks.run import Run
 from agviz.ranks.work import own_times_of_passes
 from agviz.traces.reader import Trace
 from tests.gallery_frame import ROOT
-from tests.rank_support import record
+from tests.ranks_support import record_ranks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,10 +34,8 @@ SLOW = 1
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("ranks")
-    ended = record(ROOT / "ranks" / "slow_node.py", path, RANKS)
-    assert ended.returncode == 0, ended.stderr
-    return path
+    script = ROOT / "ranks" / "slow_node.py"
+    return record_ranks(script, tmp_path_factory.mktemp("ranks"), size=RANKS)
 
 
 def edited(folder: Path, tmp_path: Path, number: int, **facts: Any) -> Path:

@@ -21,11 +21,18 @@ from agviz import recording
 from agviz.errors import TraceError
 from agviz.record import new_file
 from agviz.traces.reader import Trace
+from tests import python_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ROOT = Path(__file__).parent.parent
+AFTER_SETUP = """
+import os, sys
+exec(os.environ.pop("SETUP"))
+from agviz.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
 LEFT_OUT = {"AGVIZ", "AGVIZ_OUTPUT", "XDG_RUNTIME_DIR"}
 PROGRAM = """
 import sys, torch
@@ -39,16 +46,12 @@ def run(
     *options: str, cwd: Path, setup: str = "", before: Sequence[str] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """``agviz run`` in a process of its own, after what ``setup`` says was done in it."""
-    called = f"{setup}\nimport sys\nfrom agviz.cli.main import main\nsys.exit(main(sys.argv[1:]))"
     inherited = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
-    return subprocess.run(
-        [*before, sys.executable, "-c", called, "run", *options, "program.py"],
+    ours = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'engine'}", "SETUP": setup}
+    return python_process.run(
+        [*before, sys.executable, "-c", AFTER_SETUP, "run", *options, "program.py"],
         cwd=cwd,
-        env=inherited | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'engine'}"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        env=inherited | ours | environment,
     )
 
 
@@ -330,7 +333,14 @@ def sealed(folder: Path) -> Iterator[Path]:
     folder.chmod(0o755)
 
 
-@pytest.mark.parametrize("options", [(), ("-o", "t.agviz"), ("--on", "exception,nonfinite")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        pytest.param(("-o", "t.agviz"), marks=pytest.mark.slow),
+        ("--on", "exception,nonfinite"),
+    ],
+)
 def test_a_folder_that_can_only_be_read(
     sealed: Path, unprivileged: list[str], options: tuple[str, ...]
 ) -> None:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,10 +23,9 @@ import agviz
 from agviz.cli.main import main
 from agviz.export.schemas.catalogue import STRICT, schema
 from agviz.words.documents import DOCUMENTS
-from tests import frozen_programs
+from tests import frozen_programs, python_process
 from tests.gallery_frame import Program, programs
 from tests.json_documents import hold, validators
-from tests.ranks_support import record_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -248,15 +245,12 @@ def test_a_hook_is_told_from_the_kind_of_its_event(
 # --- the others ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record_ranks(tmp_path_factory.mktemp("ranks"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OF_RANKS)
-def test_a_folder_of_ranks(name: str, ranks: Path, said: Callable[[list[str], Path], str]) -> None:
-    hold(said(OF_RANKS[name], ranks), name)
+def test_a_folder_of_ranks(
+    name: str, two_ranks: Path, said: Callable[[list[str], Path], str]
+) -> None:
+    hold(said(OF_RANKS[name], two_ranks), name)
 
 
 def test_two_folders(tmp_path: Path, said: Callable[[list[str], Path], str]) -> None:
@@ -297,11 +291,8 @@ def test_a_largest_element_and_one_node_alone(
         "(x * 0 * w).sum(1).sqrt().sum().backward()\n",
         encoding="utf-8",
     )
-    subprocess.run(
-        [*(sys.executable, "-m", "agviz", "run", "-o", "t.agviz"),
-         *("--elements", ".*", "--repro", "nonfinite", "train.py")],
-        cwd=tmp_path, check=True, capture_output=True,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "--elements", ".*"]
+    python_process.run([*command, "--repro", "nonfinite", "train.py"], cwd=tmp_path, check=True)
     path = tmp_path / "t.agviz"
     call = ["explain", "--element", "SqrtBackward0", "--graph-task", "0", "--json", "FILE"]
     hold(said(call, path), "explain-element")
@@ -329,18 +320,13 @@ def test_reports_about_programs(name: str, tmp_path: Path) -> None:
         encoding="utf-8",
     )
     program = [] if name == "doctor" else [str(script)]
-    ended = subprocess.run(
-        [sys.executable, "-m", "agviz", name, "--json", *program],
-        cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "agviz", name, "--json"]
+    ended = python_process.run([*command, *program], cwd=tmp_path)
     found = hold(ended.stdout, name)
     if name == "check":
         assert found["outcome"] == "found"
         (tmp_path / "none.py").write_text("print('no torch')\n", encoding="utf-8")
-        ended = subprocess.run(
-            [sys.executable, "-m", "agviz", "check", "--json", "none.py"],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        ended = python_process.run([*command, "none.py"], cwd=tmp_path, fresh=True)
         assert hold(ended.stdout, "check")["outcome"] == "can't tell"
 
 

@@ -127,7 +127,7 @@ def test_nodes_are_known_by_parameter_and_module_too(tmp_path: Path) -> None:
         pytest.param(1_000_000, 1_000_000, marks=pytest.mark.slow),
         pytest.param(1_000_000, 1_500_000, marks=pytest.mark.slow),
         pytest.param(3_000_000, None, marks=pytest.mark.slow),
-        (3_000_000, 1_000_000),
+        pytest.param(3_000_000, 1_000_000, marks=pytest.mark.slow),
         pytest.param(3_000_000, 1_500_000, marks=pytest.mark.slow),
     ],
 )

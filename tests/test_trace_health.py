@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sqlite3
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -21,6 +20,7 @@ from agviz.traces.health import HealthRow
 from agviz.traces.reader import Trace
 from agviz_engine import events, installed
 from agviz_engine.instruments import Instrument, Live
+from tests import python_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,7 +203,7 @@ def test_agviz_run_takes_the_level(tmp_path: Path, level: str, rows: int) -> Non
     script = tmp_path / "s.py"
     script.write_text("import torch\n(torch.ones(2, requires_grad=True) * 2).sum().backward()\n")
     command = ("agviz", "run", "-o", "t.agviz", "--values", level, "s.py")
-    subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, check=True)
+    python_process.run([sys.executable, "-m", *command], cwd=tmp_path, check=True)
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert len(trace.health()) == rows
         found = [type(event) for event in trace.events()]

@@ -28,6 +28,7 @@ from agviz.record import capturing
 from agviz.record import provenance as provenance_module
 from agviz.record.provenance import Provenance
 from agviz.record.recorder import Recorder
+from tests.slow_cases import slow_but
 from tests.test_trace_hostile import changed, read_everything, refuse, told
 
 if TYPE_CHECKING:
@@ -184,7 +185,11 @@ def captured_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return str(request.param)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+OFTEN = {"custom Function", "double backward", "reentrant checkpoint", "threads"}
+"""Of the programs, those in which stacks are most unlike."""
+
+
+@pytest.mark.parametrize("name", slow_but(OFTEN, PROGRAMS))
 @pytest.mark.usefixtures("captured_by")
 def test_every_nodes_stack_is_that_of_anomaly_mode(name: str) -> None:
     loss = PROGRAMS[name]()
@@ -208,7 +213,7 @@ def test_every_nodes_stack_is_that_of_anomaly_mode(name: str) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but(OFTEN, PROGRAMS))
 def test_a_trace_says_what_anomaly_mode_says(name: str, tmp_path: Path) -> None:
     loss = PROGRAMS[name]()
     found: list[list[tuple[Any, ...]]] = []

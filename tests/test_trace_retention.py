@@ -180,7 +180,7 @@ def test_it_is_compared_with_itself(trained: Path, capsys: pytest.CaptureFixture
     [
         pytest.param({"values": "full"}, id="full", marks=pytest.mark.slow),
         pytest.param({"check_forward": True}, id="forward"),
-        pytest.param({"steps": range(0, 9999, 3)}, id="some"),
+        pytest.param({"steps": range(0, 9999, 3)}, id="some", marks=pytest.mark.slow),
     ],
 )
 def test_whatever_is_recorded(tmp_path: Path, recording: dict[str, Any]) -> None:

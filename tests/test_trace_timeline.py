@@ -36,6 +36,7 @@ from agviz_engine.instruments import Registry
 from tests.emitting import emit
 from tests.engine.programs import PROGRAMS
 from tests.event_simulator import Simulator, random_graph
+from tests.slow_cases import slow_but
 from tests.state_support import cut_off, picture, simulate
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def test_the_kinds_have_the_numbers_of_the_events() -> None:
     assert {name: getattr(schema, name) for name in named} == named
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but(PROGRAMS.keys() - {"transformer_encoder"}, PROGRAMS))
 def test_every_program(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     with Trace.open(recorded(tmp_path / "t.agviz", PROGRAMS[name])) as trace:
@@ -232,12 +233,21 @@ def checkpoints_among_many() -> None:
     torch.stack(many).sum().backward()
 
 
+HARD = [many_calls, failing_hooks, leaves_only, leaves_of_each, one_leaf, checkpoints_among_many]
+WITHOUT_DEVICES = {"0-failing_hooks", "0-one_leaf", "0-leaves_only"}
+
+
 @pytest.mark.parametrize(
-    "run",
-    [many_calls, failing_hooks, leaves_only, leaves_of_each, one_leaf, checkpoints_among_many],
+    "case",
+    slow_but(
+        WITHOUT_DEVICES | {f"2-{run.__name__}" for run in HARD},
+        itertools.product([0, 2], HARD),
+        lambda case: f"{case[0]}-{case[1].__name__}",
+    ),
 )
-@pytest.mark.parametrize("devices", [0, 2])
-def test_what_is_hard(run: Callable[[], None], devices: int, tmp_path: Path) -> None:
+def test_what_is_hard(case: tuple[int, Callable[[], None]], tmp_path: Path) -> None:
+    devices, run = case
+
     def place(node: Node) -> int:
         return -1 if "AccumulateGrad" in node.name() else int(node._sequence_nr() % devices)
 

@@ -28,7 +28,9 @@ from agviz.traces import schema
 from agviz.traces.reader import Trace
 from agviz.traces.values import ITEM_BYTES
 from agviz_engine import installed
+from tests import python_process
 from tests.engine.test_health import Wrapped, random_tensor
+from tests.slow_cases import slow_but
 from tests.unnoticed import Noticed, noticed
 
 if TYPE_CHECKING:
@@ -586,7 +588,7 @@ def test_the_summary_counts_what_is_stored(tmp_path: Path) -> None:
     assert "values: 2 gradients, 7.81 KiB Graph tasks" in said
 
 
-@pytest.mark.parametrize("limit", [1_000_000, 8_000_000])
+@pytest.mark.parametrize("limit", slow_but({"1000000"}, [1_000_000, 8_000_000]))
 def test_a_limit_of_the_file_holds(tmp_path: Path, limit: int) -> None:
     recorder = Recorder(tmp_path / "t.agviz", values="full", max_bytes=limit)
     with recorder, installed(recorder):
@@ -852,10 +854,7 @@ def test_options(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*command, *options, "s.py"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        return python_process.run([*command, *options, "s.py"], cwd=tmp_path, env=environment)
 
     assert run("--values", "full", "--max-values-bytes", "10KiB").returncode == 0
     with Trace.open(tmp_path / "t.agviz") as trace:

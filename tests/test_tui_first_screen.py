@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import python_process, rank_support
+from tests import python_process
+from tests.ranks_support import record_ranks
 from tests.test_tui_terminal import TMUX, Terminal
 
 if TYPE_CHECKING:
@@ -219,8 +220,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "train.py").write_text(RANKS)
-    rank_support.record(folder / "train.py", folder, 4)
-    return next(path.parent for path in folder.rglob("*.agviz"))
+    return record_ranks(folder / "train.py", folder, size=4)
 
 
 def test_nan_at_step_30(view: Callable[[Path, str], str], nan: Path) -> None:

@@ -21,9 +21,10 @@ from tests.live_support import (
     stands,
     until,
 )
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
     from typing import TypeAlias
 
@@ -140,22 +141,21 @@ def playing(
 
 
 THEMES = ["textual-dark", "textual-light"]
-QUICK = [((80, 24), "textual-dark"), ((200, 60), "textual-light")]
-"""In which those are seen that are not looked at in all."""
+QUICK = {"breakpoint-200x60-textual-light", *(f"{how}-80x24-textual-dark" for how in HOW)}
+"""Each in the least room, and that with most panels where there is the most."""
+LOOKS = slow_but(
+    QUICK,
+    itertools.product(HOW, SIZES, THEMES),
+    lambda look: f"{look[0]}-{look[1][0]}x{look[1][1]}-{look[2]}",
+)
+"""How, size and theme."""
 
 
-def every_look() -> Iterator[object]:
-    """How, size and theme."""
-    for how, size, theme in itertools.product(HOW, SIZES, THEMES):
-        is_quick = how == "breakpoint" or (size, theme) in QUICK
-        name = f"{how}-{size[0]}x{size[1]}-{theme}"
-        yield pytest.param(how, size, theme, id=name, marks=() if is_quick else pytest.mark.slow)
-
-
-@pytest.mark.parametrize(("how", "size", "theme"), every_look())
+@pytest.mark.parametrize("look", LOOKS)
 def test_how_it_stands(
-    tmp_path: Path, snap_compare: SnapCompare, how: str, size: tuple[int, int], theme: str
+    tmp_path: Path, snap_compare: SnapCompare, look: tuple[str, tuple[int, int], str]
 ) -> None:
+    how, size, theme = look
     stage = stage_for(how, tmp_path)
     act = playing(stage, HOW[how], theme=theme)
     assert snap_compare(stage.app, terminal_size=size, run_before=act)

@@ -24,10 +24,10 @@ from agviz.tui.screens.help import Help
 from agviz.tui.timeline import Window
 from tests.ranks_support import PASSES
 from tests.test_tui_terminal import TMUX, Terminal
-from tests.tui_support import lines
+from tests.tui_support import calm, lines
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -52,13 +52,13 @@ def forty_ranks(two_ranks: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 async def settle(pilot: Pilot[None]) -> RanksScreen:
-    app, quiet = cast("RanksApp", pilot.app), 0
-    while quiet < 6:
-        await pilot.pause(0)
-        is_quiet = await asyncio.to_thread(app.ranks_reader.wait)
-        if app.opened is not None:
-            is_quiet &= await asyncio.to_thread(app.opened.reader.wait)
-        quiet = quiet + 1 if is_quiet else 0
+    app = cast("RanksApp", pilot.app)
+
+    def waits() -> list[Callable[[], bool]]:
+        readers = [app.ranks_reader, *([] if app.opened is None else [app.opened.reader])]
+        return [reader.wait for reader in readers]
+
+    await calm(pilot, waits)
     return app.ranks
 
 

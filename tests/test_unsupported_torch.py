@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from agviz_engine.support import REQUIREMENT, WINDOW, is_tested, remark
+from tests import python_process
+from tests.slow_cases import slow_but
 
 ROOT = Path(__file__).parent.parent
 LACKING = {
@@ -104,7 +106,7 @@ def is_the_sentence(text: str, lacking: str, end: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("lacking", LACKING)
+@pytest.mark.parametrize("lacking", slow_but({"a private name", "its layout"}, LACKING))
 def test_agviz_run_lets_the_program_run(lacking: str, tmp_path: Path) -> None:
     env = environment(tmp_path, lacking)
     (tmp_path / "train.py").write_text(PROGRAM)
@@ -115,7 +117,7 @@ def test_agviz_run_lets_the_program_run(lacking: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.agviz*"))
 
 
-@pytest.mark.parametrize("lacking", ["a private name", "its layout"])
+@pytest.mark.parametrize("lacking", slow_but({"its layout"}, ["a private name", "its layout"]))
 def test_torchs_own_engine_is_observed_where_that_will_do(lacking: str, tmp_path: Path) -> None:
     env = environment(tmp_path, lacking, "auto")
     (tmp_path / "train.py").write_text(PROGRAM)
@@ -130,7 +132,10 @@ def test_torchs_own_engine_is_observed_where_that_will_do(lacking: str, tmp_path
     assert (explained.returncode, explained.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("option", ["--listen", "--check-forward", "--on=nonfinite", "--steps=:2"])
+@pytest.mark.parametrize(
+    "option",
+    slow_but({"--listen"}, ["--listen", "--check-forward", "--on=nonfinite", "--steps=:2"]),
+)
 def test_whatever_was_to_be_recorded(option: str, tmp_path: Path) -> None:
     env = environment(tmp_path, "a function")
     (tmp_path / "train.py").write_text(PROGRAM)
@@ -321,6 +326,7 @@ def test_an_experiment_follows_no_word_that_is_no_pointer(
 ) -> None:
     env = environment(tmp_path, "a function")
     (tmp_path / "sitecustomize.py").unlink()
-    ended = run("-c", EXPERIMENT, where, str(value), cwd=tmp_path, env=env)
+    command = [sys.executable, "-c", EXPERIMENT, where, str(value)]
+    ended = python_process.run(command, cwd=tmp_path, env=env)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
     assert ended.stdout.endswith("alive\n")

@@ -16,7 +16,7 @@ from tests.event_simulator import ACCUMULATE_GRAD, SimulatedNode, Simulator
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -126,16 +126,31 @@ def record(
 
 
 async def settle(pilot: Pilot[None]) -> TraceScreen:
-    """Wait until everything that was asked of the reader thread is on the screen.
-
-    An answer may lead to the next question, so several rounds must pass in which nothing was asked.
-    """
+    """Wait until everything that was asked of the reader thread is on the screen."""
     app = cast("AgvizApp", pilot.app)
-    quiet = 0
-    while quiet < 6:
-        await pilot.pause(0)
-        quiet = quiet + 1 if await asyncio.to_thread(app.reader.wait) else 0
+    await calm(pilot, lambda: [app.reader.wait])
     return app.shown
+
+
+async def calm(pilot: Pilot[None], waits: Callable[[], Iterable[Callable[[], bool]]]) -> None:
+    """Wait until no worker has a request, and no widget a message.
+
+    An answer may lead to the next question, so several rounds must pass in which there was nothing.
+    In the first and the last of them each widget ends what it is at. That costs the most, and in
+    between it is enough to see that nothing came.
+
+    Args:
+        pilot: of the app.
+        waits: what :meth:`~agviz.tui.worker.Worker.wait` is of the workers that there are now.
+    """
+    rounds = 6
+    quiet = 0
+    while quiet < rounds:
+        if quiet in {0, rounds - 1}:
+            await pilot.pause(0)
+        idle = [await asyncio.to_thread(wait) for wait in waits()]
+        widgets = pilot.app, *pilot.app.screen.walk_children(with_self=True)
+        quiet = quiet + 1 if all(idle) and not any(w.message_queue_size for w in widgets) else 0
 
 
 async def begin(pilot: Pilot[None]) -> TraceScreen:

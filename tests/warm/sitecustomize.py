@@ -1,4 +1,4 @@
-"""Have ``python -m MODULE`` wait with torch imported, and fork for each call it is sent.
+"""Have ``python -m MODULE`` or ``-c CODE`` wait with torch imported, and fork for each call.
 
 The interpreter imports this before it runs MODULE. The process itself never comes to that: it
 forks, and a child goes on to what ``python -m MODULE ARGUMENTS`` is, two seconds of CPU time sooner
@@ -7,6 +7,7 @@ and without a frame of this file. :mod:`tests.python_process` starts it and call
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import json
@@ -20,23 +21,36 @@ import torch
 
 
 def next_call(connection: socket.socket) -> dict[str, Any]:
-    """In a child: what it is to become. The server itself ends here when no one calls any more."""
+    """In a child: what it is to become. The server itself ends here when no one calls any more.
+
+    For each call a process of its own waits, so that several can run at the same time.
+    """
     while True:
-        sent, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+        sent, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 4)
+        with contextlib.suppress(ChildProcessError):  # there is none
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
         if not sent:
             os._exit(0)
-        child = os.fork()
-        if not child:
-            connection.close()
-            for number, stream in enumerate(streams):
-                os.dup2(stream, number)
-                os.close(stream)
-            return json.loads(sent)  # type: ignore[no-any-return]
-        for stream in streams:
-            os.close(stream)
-        connection.send(str(child).encode())
-        _, status = os.waitpid(child, 0)
-        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+        if not os.fork():
+            break
+        for each in descriptors:
+            os.close(each)
+    connection.close()
+    *streams, answer = descriptors
+    if child := os.fork():
+        for each in streams:
+            os.close(each)
+        with socket.socket(fileno=answer) as caller:
+            caller.send(str(child).encode())
+            _, status = os.waitpid(child, 0)
+            caller.send(str(os.waitstatus_to_exitcode(status)).encode())
+        os._exit(0)
+    os.close(answer)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    return json.loads(sent)  # type: ignore[no-any-return]
 
 
 def become(call: dict[str, Any]) -> None:
