@@ -3,7 +3,8 @@
 Note [Intended infinities]
 A mask is full of infinities on purpose. So the way back follows NaN first, and ends at a function
 that made NaN of infinities: at a softmax of which a whole row was masked, say, and not at the mask.
-Any other infinity is followed to the function that made it of finite numbers.
+Any other infinity, as +inf before a softmax, is followed to the function that made it of finite
+numbers.
 
 Note [Intended NaN]
 A program that writes NaN into a tensor itself means it, as for labels that are missing. It counts
@@ -173,7 +174,8 @@ class _Way:
                 return Blame(op, Source.PARAMETER, arguments(trace, op), health, row.parameter)
             if not health.nan:  # Note [Intended infinities]
                 is_mask = maker is not None and function_name(maker.name) in _MASKING
-                if function_name(op.name) in SOFTMAX or (gave_nan and is_mask):
+                is_masked = function_name(op.name) in SOFTMAX and not health.posinf
+                if is_masked or (gave_nan and is_mask):
                     return self._function(trace, op)
             if maker is None or not maker.inputs:  # made of no tensor: torch.tensor, torch.full
                 return self._data(trace, op, health)

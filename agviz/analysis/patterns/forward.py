@@ -25,11 +25,27 @@ _LARGE_WEIGHT: Final = 1e4
 """What no parameter becomes in a training that goes well."""
 
 
+def of_blame(blame: Blame, scale: float | None = None) -> Finding:
+    """The pattern of the function of the forward with which it began.
+
+    Args:
+        blame: that function.
+        scale: by what the loss is multiplied, where that is known.
+    """
+    if blame.source is Source.DATA:
+        return _data(blame)
+    if blame.source is Source.PARAMETER:
+        return _parameter(blame.parameter, blame.wrong)
+    return _function(blame, scale)
+
+
 def data(evidence: Evidence) -> Finding | None:
     """NaN or infinities came with the data."""
     blame = evidence.blame
-    if blame is None or blame.source is not Source.DATA:
-        return None
+    return None if blame is None or blame.source is not Source.DATA else _data(blame)
+
+
+def _data(blame: Blame) -> Finding:
     whence = "and no function of the forward made it"
     if blame.written is not None:
         whence = f"which was written into it at {blame.written}"
@@ -66,6 +82,10 @@ def parameter(evidence: Evidence) -> Finding | None:
         if not found:
             return None
         name, wrong = found[0]
+    return _parameter(name, wrong)
+
+
+def _parameter(name: str, wrong: Health) -> Finding:
     return Finding(
         f"{_kind(wrong)} in a parameter",
         f"the parameter {name} held {counts(wrong)} before this backward pass began",
@@ -79,10 +99,12 @@ def function(evidence: Evidence) -> Finding | None:
     blame = evidence.blame
     if blame is None or blame.source is not Source.FUNCTION:
         return None
+    return _function(blame, evidence.scale)
+
+
+def _function(blame: Blame, scale: float | None) -> Finding:
     rule = _RULES.get(blame.function)
-    found = None if rule is None else rule(blame)
-    if found is None:
-        found = _overflow(blame, evidence.scale)
+    found = (None if rule is None else rule(blame)) or _overflow(blame, scale)
     if found is None:
         found = Finding(
             UNKNOWN,
@@ -216,11 +238,15 @@ def _softmax(blame: Blame) -> Finding | None:
     given = masked[0] if masked else None
     if given is None or given.nan or given.posinf or not blame.wrong.nan + blame.wrong.neginf:
         return None
-    return _finding(
-        singular.SOFTMAX,
+    seen = (
         f"{given.neginf:,} of {given.numbers:,} entries were -inf before {blame.function}, all of"
-        " some row among them, which gives 0 / 0",
+        " some row among them"
     )
+    if blame.function == "logsumexp":
+        remedy = singular.REMEDIES[singular.SOFTMAX]
+        what = f"{seen}, whose sum is 0 and its log -inf"
+        return Finding("logsumexp of a row of -inf", what, remedy)
+    return _finding(singular.SOFTMAX, f"{seen}, which gives 0 / 0")
 
 
 def _pow(blame: Blame) -> Finding | None:
