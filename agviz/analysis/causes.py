@@ -64,6 +64,8 @@ class Cause(StrEnum):
     """Gradients of several paths came to zero together."""
     UNDERFLOW = "underflow"
     """The gradient was too small for its dtype."""
+    VANISHED = "vanished"
+    """It shrank at many nodes until it was too small for its dtype."""
     HOOK = "hook"
     """A hook replaced it by zeros."""
     EMPTY = "empty"
@@ -82,6 +84,8 @@ class Cause(StrEnum):
     """It ran without gradients, and optimizers stepped without it: a target or teacher network."""
     DIFFERENCE = "difference"
     """What it adds cancels in the loss, which takes differences only."""
+    LEARNT = "learnt"
+    """It had a gradient once; what is left of the loss is next to nothing."""
     NO_ELEMENTS = "no_elements"
     """What depended on it had no elements in these passes: nothing was routed there."""
     UNKNOWN = "unknown"
@@ -120,6 +124,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.ZERO_WEIGHT: "Give the term of the loss a weight if it is to train it.",
     Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
     Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), or keep that part in float32.",
+    Cause.VANISHED: "Each takes a factor below 1: shorten the way (skip connections, gates, a "
+    "truncated sequence), or normalise what each step gives.",
     Cause.HOOK: "Check what the hook returns.",
     Cause.FAINT: "Look at what is multiplied there, whether it saturates, or sums terms that "
     "cancel. An optimizer that rescales gradients, as Adam does, takes rounding noise for one.",

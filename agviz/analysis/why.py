@@ -12,18 +12,25 @@ from agviz.analysis.causes import Cause
 from agviz.analysis.code_search import assignment, definition
 from agviz.analysis.constant_calls import why_constant
 from agviz.analysis.faint import Faintness
-from agviz.analysis.gradients import GradientRow, Gradients, GradientWord
+from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
 from agviz.analysis.measures import bad, counts
 from agviz.analysis.phrases import (
     by_node,
+    learnt,
     not_in_graph,
     practically_zero,
     reached,
     unreached,
 )
 from agviz.analysis.place import backward_pass
-from agviz.analysis.saturation.openness import RIM, openness, slope
+from agviz.analysis.saturation.openness import (
+    FUNCTIONS,
+    RIM,
+    openness,
+    openness_of_rows,
+    slope,
+)
 from agviz.analysis.untrained import LAST_PASSES
 from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
 from agviz.analysis.verdict import PassMark, marks
@@ -54,6 +61,10 @@ _MOST_OPS: Final = 50_000
 _FEW_NODES: Final = 10
 """Up to so many nodes for each parameter, all are read in one go."""
 _MOST_NAMED: Final = 3
+_LEVEL: Final = 1e-4
+"""What rounding leaves of a gradient that a softmax takes out."""
+_LEARNT: Final = 1e-3
+"""Of the first loss: less is next to nothing."""
 _RANK: Final = {
     GradientValue.NONE: 0,
     GradientValue.ZERO: 1,
@@ -230,14 +241,14 @@ class _Why:
         if health is not None and bad(health):
             return self._nonfinite(parameter, health, task.id)
         if health is not None and health.norm is not None:
-            faintness = self._faintness.get(task.id)
-            if faintness is None:
-                faintness = Faintness(self._vanishing.flow(task.id))
-                self._faintness[task.id] = faintness
-            next_to_nothing = faintness.find(found.node, health.norm, parameter.norm)
+            next_to_nothing = self._faint(task.id).find(found.node, health.norm, parameter.norm)
             if next_to_nothing is not None:
-                shut = self._shut(task.id, next_to_nothing.node)
-                return practically_zero(parameter, task.id, health.norm, next_to_nothing, shut)
+                is_sum = self._is_sum(task.id, next_to_nothing.node)
+                shut = None if is_sum else self._shut(task.id, next_to_nothing.node)
+                row = practically_zero(
+                    parameter, task.id, health.norm, next_to_nothing, shut, is_sum=is_sum
+                )
+                return self._unless_learnt(row, task)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
             reason = "whether its gradient is zero was not measured"
@@ -260,11 +271,40 @@ class _Why:
             graph_task=task.id,
         )
 
+    def _faint(self, graph_task: int) -> Faintness:
+        found = self._faintness.get(graph_task)
+        if found is None:
+            found = self._faintness[graph_task] = Faintness(self._vanishing.flow(graph_task))
+        return found
+
     def _shut(self, graph_task: int, node: NodeRow) -> float | None:
-        """What share an activation lets through whose outputs are at the rim; None: it is none."""
+        """What share an activation lets through whose outputs are at the rim; None: it is none.
+
+        Of a softmax, the gradient alone does not tell: one that is the same for all entries of a
+        row does not pass either.
+        """
         flow = self._vanishing.flow(graph_task)
-        far = openness(flow, node)
+        if FUNCTIONS.get(node.short_name) == "softmax":
+            far = self._open_rows(graph_task, node)
+        else:
+            far = openness(flow, node)
         return None if far is None or far > RIM else slope(flow, node)
+
+    def _is_sum(self, graph_task: int, node: NodeRow) -> bool:
+        """Whether a softmax is open, and lets nothing through all the same.
+
+        So what came to it is the same for all entries of a row.
+        """
+        if FUNCTIONS.get(node.short_name) != "softmax":
+            return False
+        far, met = self._open_rows(graph_task, node), slope(self._vanishing.flow(graph_task), node)
+        return far is not None and far > RIM and met is not None and met < _LEVEL
+
+    def _open_rows(self, graph_task: int, node: NodeRow) -> float | None:
+        """How far a softmax is open, by what it gave; None: that was not recorded."""
+        op = self._op_of(graph_task, node.index)
+        health = op.outputs[0].health if op is not None and len(op.outputs) == 1 else None
+        return None if health is None else openness_of_rows(health)
 
     def _nonfinite(
         self, parameter: ParameterRow, health: HealthRow, graph_task: int
@@ -283,7 +323,41 @@ class _Why:
     def _vanished(self, parameter: ParameterRow, found: _Found) -> GradientRow:
         if parameter.shape is not None and 0 in parameter.shape:
             return unreached(parameter, Cause.EMPTY, gradient="zero")
-        return self._by_node(parameter, "zero", found.graph_task.id, found.node)
+        row = self._by_node(parameter, "zero", found.graph_task.id, found.node)
+        return self._unless_learnt(row, found.graph_task)
+
+    def _unless_learnt(self, row: GradientRow, task: GraphTaskRow) -> GradientRow:
+        """The row of a gradient of zeros, or next to nothing, but where training is at its end."""
+        fell = self._fell(task)
+        if fell is None or row.cause in INTENDED or not self._had_gradient(row.parameter):
+            return row
+        what = f"the loss is {fell[1]:.3g}, and was {fell[0]:.3g}"
+        row = row._replace(cause=Cause.LEARNT, reason=learnt(what))
+        return row._replace(frame=None, line=None, module=None)
+
+    def _fell(self, task: GraphTaskRow) -> tuple[float, float] | None:
+        """The loss of the first pass, and of this one if steps have brought it to nothing.
+
+        None: they have not, or passes of several losses take turns.
+        """
+        if not self._is_last or not self._trace.passes_before_steps():
+            return None
+        tasks = self._trace.graph_tasks.outermost.accumulating
+        losses = self._trace.losses()
+        first, last = tasks[0].id, self._trace.graph_tasks.root(task.id)
+        call = self._trace.call_site(last)[-1:]
+        if first not in losses or self._trace.call_site(first)[-1:] != call:
+            return None
+        late = [losses.get(each.id, math.inf) for each in self._passes]
+        began = losses[first]
+        is_nothing = all(0 <= loss <= _LEARNT * began for loss in late)
+        return (began, losses[last]) if is_nothing and last in losses else None
+
+    def _had_gradient(self, name: str) -> bool:
+        """Whether the first pass gave a parameter a gradient."""
+        first = self._trace.graph_tasks.outermost.accumulating[0]
+        norms = self._trace.leaf_norms(first.begin_seq, first.last_seq)
+        return any(row.parameter == name and row.norm for row in norms)
 
     def _undefined(self, parameter: ParameterRow, found: _Found) -> GradientRow:
         """Its AccumulateGrad is in the graph, but nothing arrived there."""
@@ -309,6 +383,12 @@ class _Why:
         end = self._vanishing.find(graph_task, leaf)
         op = None if end is None else self._op_of(end.graph_task, end.node.index)
         zeros = ""
+        if end is not None and end.cause is Cause.UNDERFLOW:
+            shrunk = self._faint(end.graph_task).shrunk(end.node.index)
+            if shrunk is not None:
+                end, op = end._replace(cause=Cause.VANISHED, node=shrunk.node), None
+        if end is not None and op is not None:
+            end = self._by_factors(end, op)
         if op is not None and end is not None and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
             zeros = next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
         elif op is not None and end is not None and end.cause in {Cause.FLAT, Cause.UNKNOWN}:
@@ -320,6 +400,19 @@ class _Why:
         if end is not None and end.cause is Cause.HOOK and row.frame is None:
             return row.at(definition(self._trace, end.hook))
         return row
+
+    def _by_factors(self, end: Vanished, op: ForwardOpRow) -> Vanished:
+        """The end of a gradient, where what the function was given shows another cause."""
+        given = [self._health(row) for row in op.inputs]
+        known = [health for health in given if health is not None and health.numbers]
+        if end.cause is Cause.ZERO_FACTOR and len(known) == len(given) and known:
+            is_met = any(health.zero for health in known)
+            return end if is_met else end._replace(cause=Cause.UNKNOWN)
+        hooks = self._vanishing.flow(end.graph_task).hooks(end.node.index)
+        has_looked = end.cause is Cause.HOOK and not any(event.changed for event in hooks)
+        if has_looked and any(health.zero == health.numbers for health in known):
+            return end._replace(cause=Cause.ZERO_FACTOR)
+        return end
 
     def _is_difference(self, parameter: ParameterRow, end: Vanished) -> bool:
         """Whether a bias cancels where the weight of its module does not."""
