@@ -62,8 +62,8 @@ class KeptGraphs:
         holder = self.holder
         if holder is None:
             yield (
-                f"Memory grows with each step by {freed}. Nothing that Python knows was found to"
-                " keep them: look for tensors that extensions, other threads or hooks hold."
+                f"Memory grows with each step by {freed}. What keeps them was not found: look for"
+                " tensors with a graph that outlive a step."
             )
             return
         grows = f"Memory grows with each step by {freed}."

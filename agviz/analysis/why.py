@@ -463,10 +463,34 @@ class _Why:
         row = not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
         if row.cause in _WITHOUT_GRADIENTS and self._is_left_out(parameter.name):
             return unreached(parameter, Cause.NOT_HELD, graph_task=number)
+        if row.cause is Cause.UNUSED and (twin := self._twin(parameter)) is not None:
+            name, op = twin
+            said = f"{row.reason}; {name}, which is like it, was called twice: is one meant for it?"
+            return row._replace(reason=said).at(op.frame)
         if row.cause is Cause.UNUSED and row.frame is None:
             owner = [part for part in parameter.name.split(".")[:-1] if not part.isdigit()]
             return row.at(assignment(self._trace, owner[-1])) if owner else row
         return row
+
+    def _twin(self, parameter: ParameterRow) -> tuple[str, ForwardOpRow] | None:
+        """The module beside an unused one, of like shape, that two lines of a pass call.
+
+        With the last call of it.
+        """
+        owner, _, own = parameter.name.rpartition(".")
+        found: dict[tuple[str, int], dict[int, ForwardOpRow]] = {}
+        for op in self._ops:
+            for row in op.inputs:
+                other, _, name = row.parameter.rpartition(".")
+                is_like = (name, row.shape) == (own, parameter.shape) and other != owner
+                beside = other.rpartition(".")[0] == owner.rpartition(".")[0]
+                if row.parameter and is_like and beside and op.frame is not None:
+                    found.setdefault((other, op.graph_task), {})[op.frame.line] = op
+        twice = [(name, by_line) for (name, _), by_line in found.items() if len(by_line) == 2]
+        if not twice or len({name for name, _ in twice}) > 1:
+            return None
+        name, by_line = twice[-1]
+        return name, max(by_line.values(), key=attrgetter("id"))
 
     def _is_left_out(self, name: str) -> bool:
         """Whether optimizers stepped, and none holds a parameter by any name that it had."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from typing import TYPE_CHECKING, Final
@@ -126,11 +127,19 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         )
         remedy = "Take a smaller weight_decay or learning rate."
     else:
-        heading = f"training diverges: the learning rate of {each.name} is too large"
+        heading = f"training diverges: the loss grows from step to step of {each.name}"
         if rate is not None:
-            heading += f" ({number(rate)})"
-        why = "Each step overshoots more than the one before"
-        remedy = "Take a smaller learning rate, or warm it up; clipping gradients only slows it."
+            heading += f" (learning rate {number(rate)})"
+        why = "Most often such steps are too large, each overshoots more than the one before"
+        remedy = (
+            "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a"
+            " tenth of it only takes longer, look at the sign of the loss, and at targets that grow"
+            " with the model."
+        )
+        if _climbs(run, each):
+            heading = f"training climbs the loss: {each.name} was made with maximize=True"
+            why = "Each step follows the gradient upwards"
+            remedy = "Leave maximize=True out, or give backward what is to become large."
     yield StepFinding(
         kind="diverges",
         heading=heading,
@@ -139,6 +148,18 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         evidence=evidence,
         first_pass=first,
     )
+
+
+def _climbs(run: RunSteps, each: Stepping) -> bool:
+    """Whether the call that made an optimizer is written with ``maximize=True``."""
+
+    def fits(call: ast.Call, name: str) -> bool:
+        given = {word.arg: word.value for word in call.keywords}.get("maximize")
+        is_on = isinstance(given, ast.Constant) and given.value is True
+        return is_on and name.rpartition(".")[2] == each.name
+
+    made = each.made
+    return made is not None and made.line in {at.line for at in calls(run.trace, made, fits)}
 
 
 def _growth(run: RunSteps) -> tuple[list[int], list[float]] | None:

@@ -45,6 +45,27 @@ def is_clip(_call: ast.Call, name: str) -> bool:
     return "clip_grad" in name
 
 
+def clips(trace: Trace, beside: Frame | None) -> list[tuple[Frame, float]]:
+    """The calls of ``clip_grad_norm_`` in the file of a frame, with the norm where it is a number.
+
+    Args:
+        trace: holds the text of the file.
+        beside: of the program's own code; None: empty.
+    """
+    limits: list[float] = []
+
+    def fits(call: ast.Call, name: str) -> bool:
+        given = {word.arg: word.value for word in call.keywords}.get("max_norm")
+        limit = call.args[1] if len(call.args) > 1 else given
+        number = limit.value if isinstance(limit, ast.Constant) else None
+        if not name.endswith("clip_grad_norm_") or not isinstance(number, int | float):
+            return False
+        limits.append(float(number))
+        return True
+
+    return list(zip(calls(trace, beside, fits), limits, strict=True))
+
+
 def is_clear(_call: ast.Call, name: str) -> bool:
     """Whether it is ``zero_grad``."""
     return name.endswith("zero_grad")
