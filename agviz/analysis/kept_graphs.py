@@ -69,7 +69,7 @@ class KeptGraphs:
         grows = f"Memory grows with each step by {freed}."
         if holder.kind == TENSOR:
             yield f"Its graph leads back through each of these steps, and gets longer. {grows}"
-            yield "Where only its value is needed, add loss.item() or loss.detach()."
+            yield "Where only its value is needed, keep its .item() or .detach()."
         elif holder.kind == CONTAINER:
             yield f"It holds tensors with their graphs. {grows}"
             if self.look.created:
