@@ -43,13 +43,13 @@ class NonLeafGradient:
 
     def _sentences(self) -> Iterator[str]:
         frame = self.made.frame
+        at = "" if frame is None else f" at {frame}"
         is_rebound = frame is not None and (frame.file, frame.line) == (
             self.read.file,
             self.read.line,
         )
         yield (
-            f"The tensor is what {self.made.name} gave{'' if frame is None else f' at {frame}'}, and"
-            f" its .grad was read at {self.read}. torch puts gradients into leaves only."
+            f"The tensor is what {self.made.name} gave{at}, and its .grad was read at {self.read}. torch puts gradients into leaves only."
         )
         if is_rebound:
             yield (
