@@ -49,7 +49,8 @@ class NonLeafGradient:
             self.read.line,
         )
         yield (
-            f"The tensor is what {self.made.name} gave{at}, and its .grad was read at {self.read}. torch puts gradients into leaves only."
+            f"The tensor is what {self.made.name} gave{at}, and its .grad was read at"
+            f" {self.read}. torch puts gradients into leaves only."
         )
         if is_rebound:
             yield (
