@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,28 +48,70 @@ def is_cause(line: int) -> bool:
 
 
 @pytest.mark.parametrize("is_separable", [True, False])
-def test_zeros_at_the_end_of_a_training_are_no_fault_those_before_it_are(
+def test_zeros_are_no_fault_only_where_steps_have_brought_the_loss_to_nothing(
     tmp_path: Path, is_separable: bool
 ) -> None:
-    encoder = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
-    optimizer = torch.optim.SGD(encoder.parameters(), lr=20.0)
-    x = torch.cat([torch.randn(20, 2) + 6, torch.randn(20, 2) - 6])
-    labels = torch.arange(2).repeat_interleave(20)
-
     def program() -> None:
-        targets = labels if is_separable else torch.arange(40) % 2
-        for _ in range(60):
-            loss = nn.functional.cross_entropy(encoder(x), targets)
+        x = torch.cat([torch.randn(40, 2) + 6, torch.randn(40, 2) - 6])
+        labels = torch.arange(2).repeat_interleave(40) if is_separable else torch.arange(80) % 2
+        model = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.3)
+        for _ in range(120):
             optimizer.zero_grad()
-            loss.backward()
+            nn.functional.cross_entropy(model(x), labels).backward()
             optimizer.step()
 
     rows = asked(tmp_path / "t.agviz", program)
-    first = encoder[0].weight.grad
-    assert first is not None
-    assert not first.count_nonzero()
-    assert (rows["0.weight"].cause is Cause.LEARNT) == is_separable
-    assert rows["0.weight"].is_fine == is_separable
+    found = [row for row in rows.values() if not row.is_there]
+    assert bool(found) or not is_separable
+    assert all(row.is_fine == is_separable for row in found)
+    assert {row.cause for row in found} <= ({Cause.LEARNT} if is_separable else set(Cause))
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_a_dropout_of_everything_is_told_with_the_line_that_made_it(
+    tmp_path: Path, rate: float
+) -> None:
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(rate))  # cause
+        model(torch.randn(3, 4)).sum().backward()
+
+    row = asked(tmp_path / "t.agviz", program)["0.weight"]
+    if rate < 1:
+        assert row.is_there
+    else:
+        assert row.cause is Cause.DROPPED
+        assert row.frame is not None
+        assert is_cause(row.frame.line)
+
+
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_a_parameter_that_is_infinite_from_the_start_is_no_matter_of_a_step(
+    tmp_path: Path, is_trained: bool
+) -> None:
+    class Decay(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.log_rates = nn.Parameter(torch.linspace(0, 1, 4).log())  # cause
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.log_rates
+
+    def program() -> None:
+        model, other = Decay(), nn.Linear(1, 1)
+        if is_trained:
+            optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+            other(torch.ones(1)).sum().backward()
+            optimizer.step()
+        model(torch.randn(3, 4)).square().mean().backward()
+
+    said = answered(tmp_path / "t.agviz", program)
+    assert ("No optimizer had stepped" in said.paragraph) != is_trained
+    assert ("Look at the step before" in said.paragraph) == is_trained
+    if not is_trained:
+        made = re.search(r"made at \S*test_claims\.py:(\d+)", said.paragraph)
+        assert made is not None
+        assert is_cause(int(made[1]))
 
 
 @pytest.mark.parametrize("factor", [1.0, 400.0])

@@ -52,6 +52,8 @@ class Cause(StrEnum):
     """An activation all of whose inputs lie where it is flat."""
     MASKED = "masked"
     """A mask, ``where`` or choice that let nothing through."""
+    DROPPED = "dropped"
+    """A dropout dropped everything."""
     OVERWRITTEN = "overwritten"
     """What depended on it was overwritten in place."""
     FLAT = "flat"
@@ -118,6 +120,7 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.DEAD_ACTIVATION: "Check initialisation and learning rate, or use an activation with a "
     "slope on both sides.",
     Cause.MASKED: "Check the mask: for this batch it selects nothing of what depends on it.",
+    Cause.DROPPED: "Its p is the probability to drop an element, not to keep it: take less than 1.",
     Cause.OVERWRITTEN: "Write into another tensor, or only where nothing that matters stands.",
     Cause.FLAT: "Use a function with a slope there: a softmax over several entries, a "
     "straight-through estimator.",

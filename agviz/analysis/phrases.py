@@ -40,6 +40,7 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.ROOT: "backward was given a gradient of zeros",
     Cause.DEAD_ACTIVATION: "{node} let nothing through: where a gradient came, it is flat",
     Cause.MASKED: "{node} let nothing through: the mask selects none of it",
+    Cause.DROPPED: "{op}({arguments}) drops everything",
     Cause.OVERWRITTEN: "overwritten in place ({node})",
     Cause.FLAT: "{node} let nothing through: the derivative is zero there",
     Cause.ZERO_WEIGHT: "the weight of its term of the loss is 0 ({node})",
@@ -266,7 +267,14 @@ def by_node(
         parameter,
         gradient,
         cause=end.cause,
-        reason=words.format(node=node.short_name, dtype=end.dtype, hook=end.hook) + zeros,
+        reason=words.format(
+            node=node.short_name,
+            dtype=end.dtype,
+            hook=end.hook,
+            op="" if op is None else last_name(op),
+            arguments="" if op is None else op.arguments,
+        )
+        + zeros,
         frame=None if node.is_leaf else node.frame,
         module=node.module,
         op="" if op is None else op.name,

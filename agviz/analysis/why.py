@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
-from agviz.analysis.code_search import assignment, definition
+from agviz.analysis.code_search import assignment, definition, only_call
 from agviz.analysis.constant_calls import why_constant
 from agviz.analysis.faint import Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
@@ -61,6 +62,7 @@ _MOST_OPS: Final = 50_000
 _FEW_NODES: Final = 10
 """Up to so many nodes for each parameter, all are read in one go."""
 _MOST_NAMED: Final = 3
+_DROPOUT: Final = re.compile(r"(feature_)?(alpha_)?dropout(1d|2d|3d)?_?")
 _LEVEL: Final = 1e-4
 """What rounding leaves of a gradient that a softmax takes out."""
 _LEARNT: Final = 1e-3
@@ -397,12 +399,19 @@ class _Why:
         if end is not None and self._is_difference(parameter, end):
             end = end._replace(cause=Cause.DIFFERENCE)
         row = by_node(parameter, gradient, graph_task, end, op, zeros)
+        if end is not None and op is not None and end.cause is Cause.DROPPED:
+            name = last_name(op)
+            is_called_here = row.frame is not None and name in row.frame.source
+            return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
         if end is not None and end.cause is Cause.HOOK and row.frame is None:
             return row.at(definition(self._trace, end.hook))
         return row
 
     def _by_factors(self, end: Vanished, op: ForwardOpRow) -> Vanished:
         """The end of a gradient, where what the function was given shows another cause."""
+        gave = op.outputs[0].health if len(op.outputs) == 1 else None
+        if _DROPOUT.fullmatch(last_name(op)) and gave is not None and gave.zero == gave.numbers:
+            return end._replace(cause=Cause.DROPPED)
         given = [self._health(row) for row in op.inputs]
         known = [health for health in given if health is not None and health.numbers]
         if end.cause is Cause.ZERO_FACTOR and len(known) == len(given) and known:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from agviz.measure.values import Health
 
 UNKNOWN: Final = "non-finite in the forward"
+_ANY_TIME: Final = (
+    "Look at the step before: a non-finite gradient that was applied, or a learning rate that is"
+    " too large; else at what initialised or loaded it."
+)
 _LARGE_WEIGHT: Final = 1e4
 """What no parameter becomes in a training that goes well."""
 
@@ -35,7 +39,7 @@ def of_blame(blame: Blame, scale: float | None = None) -> Finding:
     if blame.source is Source.DATA:
         return _data(blame)
     if blame.source is Source.PARAMETER:
-        return _parameter(blame.parameter, blame.wrong)
+        return _parameter(blame.parameter, blame.wrong, _before(blame))
     return _function(blame, scale)
 
 
@@ -72,25 +76,31 @@ def parameter(evidence: Evidence) -> Finding | None:
     if blame is not None:
         if blame.source is not Source.PARAMETER:
             return None
-        name, wrong = blame.parameter, blame.wrong
-    else:
-        found = [
-            (row.parameter, row.health)
-            for row in evidence.saved.values()
-            if row.parameter and row.health is not None and bad(row.health)
-        ]
-        if not found:
-            return None
-        name, wrong = found[0]
-    return _parameter(name, wrong)
+        return _parameter(blame.parameter, blame.wrong, _before(blame))
+    found = [
+        (row.parameter, row.health)
+        for row in evidence.saved.values()
+        if row.parameter and row.health is not None and bad(row.health)
+    ]
+    if not found:
+        return None
+    name, wrong = found[0]
+    return _parameter(name, wrong, _ANY_TIME)
 
 
-def _parameter(name: str, wrong: Health) -> Finding:
+def _before(blame: Blame) -> str:
+    """What to look at, by whether a step may have made a parameter so."""
+    if blame.steps:
+        return _ANY_TIME
+    at = "" if blame.assigned is None else f"; it is made at {blame.assigned}"
+    return f"No optimizer had stepped: it was initialised, loaded or written so{at}."
+
+
+def _parameter(name: str, wrong: Health, remedy: str) -> Finding:
     return Finding(
         f"{_kind(wrong)} in a parameter",
         f"the parameter {name} held {counts(wrong)} before this backward pass began",
-        "Look at the step before: a non-finite gradient that was applied, or a learning rate that"
-        " is too large; else at what initialised or loaded it.",
+        remedy,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import calls, is_schedule
+from agviz.analysis.steps.source_calls import calls, is_schedule, made_at
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
         by = "by its scheduler " if lines else ""
         peak = max(known)
         if peak == 0:
+            made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
+            by += "" if made is None else f"(made at {made}) "
             yield StepFinding(
                 kind="rate 0",
                 heading=f"the learning rate of {each.name} is 0 in all {len(known):,} steps",

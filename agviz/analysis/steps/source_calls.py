@@ -32,6 +32,30 @@ def calls(trace: Trace, beside: Frame | None, fits: Callable[[ast.Call, str], bo
     ]
 
 
+def made_at(trace: Trace, call: Frame) -> Frame | None:
+    """The one line that makes what a line calls ``step()`` of; None: none is seen, or several.
+
+    Args:
+        trace: holds the text of the file.
+        call: the line that calls it.
+    """
+    lines = trace.source(call.file)
+    nodes = list(with_functions(parsed(lines)))
+    owners = {
+        ast.unparse(node.func.value)
+        for _, node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr, node.lineno) == ("step", call.line)
+    }
+    found = [
+        Frame(call.file, node.lineno, function, False, lines[node.lineno - 1].strip())
+        for function, node in nodes
+        if isinstance(node, ast.Assign) and owners & {ast.unparse(each) for each in node.targets}
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def is_schedule(_call: ast.Call, name: str) -> bool:
     """Whether it is ``scheduler.step()``."""
     owner, _, method = name.rpartition(".")
