@@ -131,7 +131,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     "truncated sequence), or normalise what each step gives.",
     Cause.HOOK: "Check what the hook returns.",
     Cause.FAINT: "Look at what is multiplied or summed there: a factor is next to nothing, or "
-    "terms cancel. An optimizer that rescales gradients, as Adam does, takes rounding noise for one.",
+    "terms cancel. An optimizer that rescales gradients, as Adam does, takes rounding noise for "
+    "one.",
     Cause.FAINT_MEETING: "Look at the terms of the forward that cancel there. An optimizer that "
     "rescales gradients, as Adam does, takes rounding noise for one.",
     Cause.FAINT_LOSS: "Give the term of the loss a weight if it is to train it.",
