@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, GraphTaskRow, NodeRow
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame, GraphTaskRow, NodeRow
 
 HINT: Final = (
     "With --check-forward (agviz run) or check_forward=True (agviz.trace) the recording tells the "
@@ -250,6 +250,8 @@ class _Why:
                 row = practically_zero(
                     parameter, task.id, health.norm, next_to_nothing, shut, is_sum=is_sum
                 )
+                if is_sum:
+                    row = row.at(self._line_above(task.id, next_to_nothing.node))
                 return self._unless_learnt(row, task)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
@@ -291,6 +293,12 @@ class _Why:
         else:
             far = openness(flow, node)
         return None if far is None or far > RIM else slope(flow, node)
+
+    def _line_above(self, graph_task: int, node: NodeRow) -> Frame | None:
+        """The line of a node that gave a gradient to another one."""
+        flow = self._vanishing.flow(graph_task)
+        edges = flow.edges_into(node.index)
+        return flow.nodes[edges[0].producer].frame if edges else None
 
     def _is_sum(self, graph_task: int, node: NodeRow) -> bool:
         """Whether a softmax is open, and lets nothing through all the same.
