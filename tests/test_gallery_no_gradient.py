@@ -35,7 +35,7 @@ RUNNING: Final = [program for program in PROGRAMS if program.name != FAILING]
 LIVE: Final = [program for program in RUNNING if hasattr(program.load(), "loss")]
 ONLY_IN_BACKWARD: Final = {
     Cause.CANCELLED, Cause.HOOK, Cause.NOT_IN_LOSS, Cause.OVERWRITTEN, Cause.RETURNED_NONE,
-    Cause.UNDERFLOW,
+    Cause.UNDERFLOW, Cause.VANISHED,
 }  # fmt: skip
 """Causes of zeros, and of a custom Function's None, that nobody can know before backward runs."""
 
@@ -135,6 +135,7 @@ def test_there_are_enough() -> None:
     rare.add(Cause.IN_NODE)  # tests/test_tui_passes.py
     # tests/test_why_of_cause.py
     rare |= {Cause.SAMPLED, Cause.NOT_HELD, Cause.DIFFERENCE, Cause.NO_ELEMENTS}
+    rare |= {Cause.LEARNT, Cause.DROPPED}  # tests/test_claims.py
     of_no_use = {Cause.NON_FINITE, *(program.one("cause") for program in programs("faint"))}
     assert told_apart == set(Cause) - rare - of_no_use
     without_line = {Cause.FROZEN, Cause.UNUSED, Cause.NOT_IN_INPUTS}

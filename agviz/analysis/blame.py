@@ -3,7 +3,8 @@
 Note [Intended infinities]
 A mask is full of infinities on purpose. So the way back follows NaN first, and ends at a function
 that made NaN of infinities: at a softmax of which a whole row was masked, say, and not at the mask.
-Any other infinity is followed to the function that made it of finite numbers.
+Any other infinity, as +inf before a softmax, is followed to the function that made it of finite
+numbers.
 
 Note [Intended NaN]
 A program that writes NaN into a tensor itself means it, as for labels that are missing. It counts
@@ -17,6 +18,7 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.code_search import assignment
 from agviz.analysis.measures import bad
 
 if TYPE_CHECKING:
@@ -80,6 +82,10 @@ class Blame(NamedTuple):
     """The line at which the program wrote NaN into the data: Note [Intended NaN]."""
     is_masked: bool = False
     """Whether ``op`` multiplies NaN of the data by a mask, which keeps it."""
+    steps: int = 0
+    """Optimizer steps before, of a parameter."""
+    assigned: Frame | None = None
+    """The line that gives the attribute its value that is the parameter, where one does."""
 
     @property
     def function(self) -> str:
@@ -123,7 +129,7 @@ def blame(trace: Trace, graph_task: int, node: int) -> Blame | None:
     every = found
     if start is not None:
         found = [op for op in found if op.id < start.id and _may_precede(op, start)]
-    way = _Way([*found, *([] if start is None else [start])], every)
+    way = _Way(graph_task, [*found, *([] if start is None else [start])], every)
     if start is None:
         start = next(way.candidates(), None)
     elif not way.is_touched(start, any(bad(row.health) for row in saved)):
@@ -138,7 +144,10 @@ def _may_precede(op: ForwardOpRow, start: ForwardOpRow) -> bool:
 class _Way:
     """The functions that gave something non-finite, and which of them had it from which."""
 
-    def __init__(self, ops: Sequence[ForwardOpRow], every: Sequence[ForwardOpRow]) -> None:
+    def __init__(
+        self, graph_task: int, ops: Sequence[ForwardOpRow], every: Sequence[ForwardOpRow]
+    ) -> None:
+        self._graph_task = graph_task
         self._ops = ops
         self._every = every
         self._made: dict[tuple[int, int | None], tuple[ForwardOpRow, ForwardTensorRow]] = {}
@@ -170,10 +179,19 @@ class _Way:
             row, health = wrong[0]
             maker = self._maker(op, row)
             if row.parameter:
-                return Blame(op, Source.PARAMETER, arguments(trace, op), health, row.parameter)
+                return Blame(
+                    op,
+                    Source.PARAMETER,
+                    arguments(trace, op),
+                    health,
+                    row.parameter,
+                    steps=trace.optimizer_steps_before(trace.graph_tasks.root(self._graph_task)),
+                    assigned=assignment(trace, row.parameter.rpartition(".")[2]),
+                )
             if not health.nan:  # Note [Intended infinities]
                 is_mask = maker is not None and function_name(maker.name) in _MASKING
-                if function_name(op.name) in SOFTMAX or (gave_nan and is_mask):
+                is_masked = function_name(op.name) in SOFTMAX and not health.posinf
+                if is_masked or (gave_nan and is_mask):
                     return self._function(trace, op)
             if maker is None or not maker.inputs:  # made of no tensor: torch.tensor, torch.full
                 return self._data(trace, op, health)

@@ -52,6 +52,8 @@ class Cause(StrEnum):
     """An activation all of whose inputs lie where it is flat."""
     MASKED = "masked"
     """A mask, ``where`` or choice that let nothing through."""
+    DROPPED = "dropped"
+    """A dropout dropped everything."""
     OVERWRITTEN = "overwritten"
     """What depended on it was overwritten in place."""
     FLAT = "flat"
@@ -64,6 +66,8 @@ class Cause(StrEnum):
     """Gradients of several paths came to zero together."""
     UNDERFLOW = "underflow"
     """The gradient was too small for its dtype."""
+    VANISHED = "vanished"
+    """It shrank at many nodes until it was too small for its dtype."""
     HOOK = "hook"
     """A hook replaced it by zeros."""
     EMPTY = "empty"
@@ -82,6 +86,8 @@ class Cause(StrEnum):
     """It ran without gradients, and optimizers stepped without it: a target or teacher network."""
     DIFFERENCE = "difference"
     """What it adds cancels in the loss, which takes differences only."""
+    LEARNT = "learnt"
+    """It had a gradient once; what is left of the loss is next to nothing."""
     NO_ELEMENTS = "no_elements"
     """What depended on it had no elements in these passes: nothing was routed there."""
     UNKNOWN = "unknown"
@@ -114,15 +120,19 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.DEAD_ACTIVATION: "Check initialisation and learning rate, or use an activation with a "
     "slope on both sides.",
     Cause.MASKED: "Check the mask: for this batch it selects nothing of what depends on it.",
+    Cause.DROPPED: "Its p is the probability to drop an element, not to keep it: take less than 1.",
     Cause.OVERWRITTEN: "Write into another tensor, or only where nothing that matters stands.",
     Cause.FLAT: "Use a function with a slope there: a softmax over several entries, a "
     "straight-through estimator.",
     Cause.ZERO_WEIGHT: "Give the term of the loss a weight if it is to train it.",
     Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
     Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), or keep that part in float32.",
+    Cause.VANISHED: "Each takes a factor below 1: shorten the way (skip connections, gates, a "
+    "truncated sequence), or normalise what each step gives.",
     Cause.HOOK: "Check what the hook returns.",
-    Cause.FAINT: "Look at what is multiplied there, whether it saturates, or sums terms that "
-    "cancel. An optimizer that rescales gradients, as Adam does, takes rounding noise for one.",
+    Cause.FAINT: "Look at what is multiplied or summed there: a factor is next to nothing, or "
+    "terms cancel. An optimizer that rescales gradients, as Adam does, takes rounding noise for "
+    "one.",
     Cause.FAINT_MEETING: "Look at the terms of the forward that cancel there. An optimizer that "
     "rescales gradients, as Adam does, takes rounding noise for one.",
     Cause.FAINT_LOSS: "Give the term of the loss a weight if it is to train it.",

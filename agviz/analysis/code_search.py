@@ -72,6 +72,16 @@ def definition(trace: Trace, name: str) -> Frame | None:
     return found[0] if len(found) == 1 else None
 
 
+def only_call(trace: Trace, name: str) -> Frame | None:
+    """The one line in the files of the program that calls what has this name; None: not one."""
+    found = [
+        frame
+        for file in _files(trace)
+        for frame in _calls(file, trace.source(file), lambda called: called == name)
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def assignment(trace: Trace, attribute: str) -> Frame | None:
     """The one line that gives ``self.attribute`` its value; None: none does, or several do."""
     found = [

@@ -70,7 +70,8 @@ class Faint(NamedTuple):
 
     cause: Cause
     node: NodeRow
-    """Where it fell most; of a fall in many steps, the first of the kind that made most of it."""
+    """Where it fell most; of a fall in many steps, the first of the kind that made most of it, at
+    the line that did."""
     steps: int
     """How many nodes of this kind made it smaller; 1: it fell at this one."""
     before: float
@@ -129,6 +130,23 @@ class Faintness:
             return None
         found = _named(flow, _falls([*behind, _Step(leaf, gradient, gradient, 0)]), largest)
         return found._replace(cause=Cause.SHIFT) if _is_shift(flow, found, behind) else found
+
+    def shrunk(self, node: int) -> Faint | None:
+        """Where a gradient that is too small for its dtype at a node became so small.
+
+        None: not step by step, or something on its way was not measured.
+
+        Args:
+            node: the last one to which anything came.
+
+        Raises:
+            agviz.errors.TraceError: the file is damaged.
+        """
+        way = self._way(node)
+        if not way or way[-1].gave > LEAST_BESIDE_ZEROS * way[0].given:
+            return None
+        found = _named(self._flow, _falls(way), way[0].given)
+        return found if found.steps > 1 else None
 
     def _way(self, leaf: int) -> list[_Step]:
         """From the root to a leaf, each time back along the largest gradient.
@@ -233,8 +251,14 @@ def _named(
         name = flow.nodes[fall.node].short_name
         kinds[name] = kinds.get(name, 0.0) + fall.size
     kind = max(kinds, key=kinds.__getitem__)
-    of_kind = [fall.node for fall in falls if flow.nodes[fall.node].short_name == kind]
-    return Faint(cause, flow.nodes[of_kind[0]], len(of_kind), before)
+    of_kind = [fall for fall in falls if flow.nodes[fall.node].short_name == kind]
+    lines: dict[str | None, float] = {}
+    for fall in of_kind:
+        line = flow.nodes[fall.node].line
+        lines[line] = lines.get(line, 0.0) + fall.size
+    steepest_line = max(lines, key=lines.__getitem__)
+    first = next(each for each in of_kind if flow.nodes[each.node].line == steepest_line)
+    return Faint(cause, flow.nodes[first.node], len(of_kind), before)
 
 
 def _is_shift(flow: GradientFlow, found: Faint, way: Sequence[_Step]) -> bool:

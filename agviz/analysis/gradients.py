@@ -37,12 +37,13 @@ _WHAT: Final[dict[GradientWord, str]] = {
 }
 """What is wrong with a gradient."""
 _WITH_NORM: Final = frozenset({"some", "faint"})
-_INTENDED: Final = {
+INTENDED: Final = {
     Cause.FROZEN,
     Cause.EMPTY,
     Cause.SHIFT,
     Cause.NOT_HELD,
     Cause.DIFFERENCE,
+    Cause.LEARNT,
     Cause.NO_ELEMENTS,
 }
 """Causes that are no fault in themselves."""
@@ -95,7 +96,7 @@ class GradientRow(NamedTuple):
     @property
     def is_fine(self) -> bool:
         """The same, or it is meant to have none."""
-        return self.is_there or self.cause in _INTENDED
+        return self.is_there or self.cause in INTENDED
 
     @property
     def outcome(self) -> Outcome:
@@ -125,6 +126,8 @@ class GradientRow(NamedTuple):
         """What to do about it, in a sentence; empty where there is nothing."""
         if self.node_name.startswith("CompiledFunction"):
             return "Run it without torch.compile to learn which line cut it off."
+        if self.cause is Cause.MASKED and self.node_name.startswith("Embedding"):
+            return "Leave padding_idx to an index that stands for padding alone."
         return REMEDIES.get(self.cause, "") if self.cause else ""
 
     def about(self, name: str, *, many: bool = False) -> str:

@@ -62,14 +62,14 @@ class KeptGraphs:
         holder = self.holder
         if holder is None:
             yield (
-                f"Memory grows with each step by {freed}. Nothing that Python knows was found to"
-                " keep them: look for tensors that extensions, other threads or hooks hold."
+                f"Memory grows with each step by {freed}. What keeps them was not found: look for"
+                " tensors with a graph that outlive a step."
             )
             return
         grows = f"Memory grows with each step by {freed}."
         if holder.kind == TENSOR:
             yield f"Its graph leads back through each of these steps, and gets longer. {grows}"
-            yield "Where only its value is needed, add loss.item() or loss.detach()."
+            yield "Where only its value is needed, keep its .item() or .detach()."
         elif holder.kind == CONTAINER:
             yield f"It holds tensors with their graphs. {grows}"
             if self.look.created:

@@ -21,6 +21,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
+from agviz.traces.forward import READS_GRADIENT
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
@@ -377,7 +378,7 @@ def _program(ops: Iterable[ForwardOpRow]) -> list[tuple[ForwardOpRow, list[Forwa
     found: list[tuple[ForwardOpRow, list[ForwardOpRow]]] = []
     around: dict[int, tuple[ForwardOpRow, list[ForwardOpRow]]] = {}
     for op in ops:
-        if op.recomputed_in >= 0 or op.error:
+        if op.recomputed_in >= 0 or op.error or op.name == READS_GRADIENT:
             continue
         if op.thread in around and _is_within(op, around[op.thread][0]):
             around[op.thread][1].append(op)

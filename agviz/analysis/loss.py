@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.analysis.blame import blame
 from agviz.analysis.measures import bad
+from agviz.analysis.patterns.forward import of_blame
 from agviz.analysis.place import backward_pass, place
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from agviz.analysis.blame import Blame
     from agviz.measure.values import Health
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow, SavedHealthRow
+
+    _Rule: TypeAlias = Callable[[NodeRow, Mapping[str, SavedHealthRow]], "Why | None"]
 
 _NO_NUMBERS: Final = re.compile(r"^(?:0|\[.*\b0\b.*\])$")
 
@@ -80,8 +83,10 @@ class NonFiniteLoss:
         if self.why is not None:
             yield f"{place(self.why.node)}: {self.why.reason}. {self.why.remedy}"
         elif self.blame is not None:
-            op = self.blame.op
-            yield f"It began in the forward, in {op.name}{f' of {op.module}' if op.module else ''}."
+            op, found = self.blame.op, of_blame(self.blame)
+            inside = f" of {op.module}" if op.module else ""
+            yield f"It began in the forward, in {op.name}{inside} ({found.pattern}):"
+            yield f"{found.reason}. {found.remedy}"
         else:
             yield f"{place(self.node)} made it; why is not known."
             if not self.is_recorded:
@@ -130,26 +135,28 @@ def nonfinite_loss(trace: Trace, graph_task: int, *, later: int = 0) -> NonFinit
     if node.short_name == "GraphRoot" and trace.graph_task(graph_task).roots > 1:
         edges = {edge.output: edge.consumer for edge in trace.edges_from(graph_task, 0)}
         node = trace.node(graph_task, edges.get(wrong.number, 0))
+    began = blame(trace, graph_task, node.index)
+    rules = _RULES if began is not None else (*_RULES, _nonfinite_operand)
     return NonFiniteLoss(
         graph_task=graph_task,
         backward_pass=backward_pass(trace, graph_task),
         health=wrong.health,
         node=node,
-        why=_why(trace, graph_task),
-        blame=blame(trace, graph_task, node.index),
+        why=_why(trace, graph_task, rules),
+        blame=began,
         is_recorded=trace.meta.check_forward,
         call=visible(trace.call_site(graph_task)),
         later=later,
     )
 
 
-def _why(trace: Trace, graph_task: int) -> Why | None:
+def _why(trace: Trace, graph_task: int, rules: Sequence[_Rule]) -> Why | None:
     saved: dict[int, dict[str, SavedHealthRow]] = {}
     for row in trace.root_saved(graph_task):
         saved.setdefault(row.node, {})[row.name] = row
     for index, rows in saved.items():
         node = trace.node(graph_task, index)
-        for rule in _RULES:
+        for rule in rules:
             if (found := rule(node, rows)) is not None:
                 return found
     return None
@@ -198,12 +205,8 @@ def _nonfinite_operand(node: NodeRow, rows: Mapping[str, SavedHealthRow]) -> Why
     return Why(
         node,
         f"what it had saved as {wrong.name}{of} is not finite, so the forward was so before",
-        "Record with --check-forward to see which function gave it first.",
+        "Recorded with --check-forward, the function that gave it first may be seen.",
     )
 
 
-_RULES: Final[tuple[Callable[[NodeRow, Mapping[str, SavedHealthRow]], Why | None], ...]] = (
-    _no_targets,
-    _empty_mean,
-    _nonfinite_operand,
-)
+_RULES: Final[tuple[_Rule, ...]] = (_no_targets, _empty_mean)

@@ -38,14 +38,16 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.IN_NODE: "the backward pass ended while its AccumulateGrad ran ({what})",
     Cause.RETURNED_NONE: "{node} returned None for it",
     Cause.ROOT: "backward was given a gradient of zeros",
-    Cause.DEAD_ACTIVATION: "{node} let nothing through: all its inputs lie where it is flat",
+    Cause.DEAD_ACTIVATION: "{node} let nothing through: where a gradient came, it is flat",
     Cause.MASKED: "{node} let nothing through: the mask selects none of it",
+    Cause.DROPPED: "{op}({arguments}) drops everything",
     Cause.OVERWRITTEN: "overwritten in place ({node})",
     Cause.FLAT: "{node} let nothing through: the derivative is zero there",
     Cause.ZERO_WEIGHT: "the weight of its term of the loss is 0 ({node})",
     Cause.ZERO_FACTOR: "{node} multiplied the gradient by zeros",
     Cause.CANCELLED: "the gradients that meet at {node} cancel",
     Cause.UNDERFLOW: "too small for {dtype} ({node})",
+    Cause.VANISHED: "it shrank step by step, most of it in nodes like {node}, until it was 0",
     Cause.HOOK: "the hook {hook} made it zero",
     Cause.EMPTY: "it has no elements",
     Cause.NON_FINITE: "{what}",
@@ -54,6 +56,7 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.FAINT_LOSS: "the weight of its term of the loss is next to nothing ({node})",
     Cause.NOT_HELD: "it runs without gradients, and no optimizer holds it",
     Cause.DIFFERENCE: "the loss takes differences only: what it adds cancels",
+    Cause.LEARNT: "little is left to be learnt: {what}",
     Cause.NO_ELEMENTS: "no element went through it ({node})",
     Cause.SHIFT: "the normalisation behind {node} takes out again what it adds",
 }
@@ -168,6 +171,8 @@ def practically_zero(
     norm: float,
     found: Faint,
     shut: float | None = None,
+    *,
+    is_sum: bool = False,
 ) -> GradientRow:
     """The row of a parameter whose gradient fell to next to nothing.
 
@@ -178,6 +183,7 @@ def practically_zero(
         found: where it fell.
         shut: what share of a gradient's norm the node there lets through, where it is an activation
             whose outputs are at the rim.
+        is_sum: whether the node is of a softmax that gets the same gradient for all its entries.
     """
     node = found.node
     what = f"at {node.short_name}"
@@ -185,6 +191,8 @@ def practically_zero(
         what = f"step by step, most of it in nodes like {node.short_name}"
     if shut is not None:
         what += f", which is saturated: it lets {percent(shut)} through"
+    if is_sum:
+        what += ": what came there is the same for all entries of a row, whose sum is always 1"
     times = f"; {found.steps:,} nodes of this kind made it smaller" if found.steps > 1 else ""
     own = "not known" if parameter.norm is None else f"{parameter.norm:.3g}"
     said = (
@@ -205,6 +213,11 @@ def practically_zero(
     )
     beside = "" if parameter.norm is None else f" beside a parameter of norm {parameter.norm:.3g}"
     return row._replace(norm=norm, beside=beside)
+
+
+def learnt(what: str) -> str:
+    """Why a gradient that is next to nothing is no fault, by what the loss is and was."""
+    return _WORDS[Cause.LEARNT].format(what=what)
 
 
 def stopped(
@@ -246,13 +259,22 @@ def by_node(
         return _row(parameter, gradient, cause=Cause.UNKNOWN, reason=words, graph_task=graph_task)
     node = end.node
     words = _WORDS.get(end.cause, _UNKNOWN[gradient])
+    if end.cause is Cause.MASKED and node.short_name.startswith("Embedding"):
+        words = "{node} let nothing through: the row of its padding_idx gets no gradient"
     if end.cause is Cause.NOT_IN_LOSS:
         words = "the loss uses no part of what depends on it ({node})"
     return _row(
         parameter,
         gradient,
         cause=end.cause,
-        reason=words.format(node=node.short_name, dtype=end.dtype, hook=end.hook) + zeros,
+        reason=words.format(
+            node=node.short_name,
+            dtype=end.dtype,
+            hook=end.hook,
+            op="" if op is None else last_name(op),
+            arguments="" if op is None else op.arguments,
+        )
+        + zeros,
         frame=None if node.is_leaf else node.frame,
         module=node.module,
         op="" if op is None else op.name,

@@ -44,6 +44,8 @@ _CUSTOM: Final = re.compile(r"\w+Backward")
 _AFTERWARDS: Final = "post_accumulate_grad"
 _TINY: Final = 6e-5
 """Half-precision gradients below this are on their way to vanish (the least normal float16)."""
+_TINY_ELSEWHERE: Final = {"float32": 1e-30, "bfloat16": 1e-30, "float64": 1e-290}
+"""Next to nothing of gradients below this is left, whatever they are multiplied by."""
 
 
 _MOST_ENDS: Final = 16
@@ -400,6 +402,8 @@ def _underflows(kind: str, before: Iterable[HealthRow], after: HealthRow) -> boo
     largest = max((max(-(row.min or 0.0), row.max or 0.0) for row in before), default=0.0)
     if kind == "ToCopy":
         return any(row.dtype != after.dtype for row in before)
+    if 0 < largest < _TINY_ELSEWHERE.get(after.dtype, 0.0):
+        return True
     is_sure = kind in _BY_KIND and _BY_KIND[kind] is not Cause.ZERO_FACTOR
     return after.dtype == "float16" and 0 < largest < _TINY and not is_sure
 

@@ -18,6 +18,7 @@ from agviz.analysis.hang import Hang
 from agviz.analysis.hook_growth import hook_growth
 from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.loss import nonfinite_loss
+from agviz.analysis.nonleaf_gradient import nonleaf_gradient
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.pass_marks import is_measured
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from agviz.analysis.hook_growth import HookGrowth
     from agviz.analysis.kept_graphs import KeptGraphs
     from agviz.analysis.loss import NonFiniteLoss
+    from agviz.analysis.nonleaf_gradient import NonLeafGradient
     from agviz.analysis.outside import Outside
     from agviz.analysis.program_error import ProgramError
     from agviz.analysis.refused import RefusedCall
@@ -58,7 +60,7 @@ _MOST_NAMED: Final = 3
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | GraphGrowth | HookGrowth"
-    " | SlowShape | StepFinding | ProgramError | Saturation"
+    " | SlowShape | StepFinding | ProgramError | Saturation | NonLeafGradient"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 
@@ -235,6 +237,8 @@ def _beside_passes(trace: Trace) -> Iterator[Verdict]:
         yield of_failure(call, trace)
     elif (ending := program_error(trace)) is not None:
         yield of_failure(ending, trace)
+    elif (unheard := nonleaf_gradient(trace)) is not None:
+        yield of_failure(unheard, trace)
     under_way = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
     is_inside = any(task.status in under_way for task in trace.graph_tasks.unfinished)
     between = None if is_inside else outside(trace)

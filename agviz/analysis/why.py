@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
-from agviz.analysis.code_search import assignment, definition
+from agviz.analysis.code_search import assignment, definition, only_call
 from agviz.analysis.constant_calls import why_constant
 from agviz.analysis.faint import Faintness
-from agviz.analysis.gradients import GradientRow, Gradients, GradientWord
+from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
 from agviz.analysis.measures import bad, counts
 from agviz.analysis.pass_marks import PassMark, marks
 from agviz.analysis.phrases import (
     by_node,
+    learnt,
     not_in_graph,
     practically_zero,
     reached,
     unreached,
 )
 from agviz.analysis.place import backward_pass
-from agviz.analysis.saturation.openness import RIM, openness, slope
+from agviz.analysis.saturation.openness import (
+    FUNCTIONS,
+    RIM,
+    openness,
+    openness_of_rows,
+    slope,
+)
 from agviz.analysis.untrained import LAST_PASSES
 from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
 from agviz.errors import AgvizError
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
     from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, GraphTaskRow, NodeRow
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame, GraphTaskRow, NodeRow
 
 HINT: Final = (
     "With --check-forward (agviz run) or check_forward=True (agviz.trace) the recording tells the "
@@ -54,6 +62,11 @@ _MOST_OPS: Final = 50_000
 _FEW_NODES: Final = 10
 """Up to so many nodes for each parameter, all are read in one go."""
 _MOST_NAMED: Final = 3
+_DROPOUT: Final = re.compile(r"(feature_)?(alpha_)?dropout(1d|2d|3d)?_?")
+_LEVEL: Final = 1e-4
+"""What rounding leaves of a gradient that a softmax takes out."""
+_LEARNT: Final = 1e-3
+"""Of the first loss: less is next to nothing."""
 _RANK: Final = {
     GradientValue.NONE: 0,
     GradientValue.ZERO: 1,
@@ -230,14 +243,16 @@ class _Why:
         if health is not None and bad(health):
             return self._nonfinite(parameter, health, task.id)
         if health is not None and health.norm is not None:
-            faintness = self._faintness.get(task.id)
-            if faintness is None:
-                faintness = Faintness(self._vanishing.flow(task.id))
-                self._faintness[task.id] = faintness
-            next_to_nothing = faintness.find(found.node, health.norm, parameter.norm)
+            next_to_nothing = self._faint(task.id).find(found.node, health.norm, parameter.norm)
             if next_to_nothing is not None:
-                shut = self._shut(task.id, next_to_nothing.node)
-                return practically_zero(parameter, task.id, health.norm, next_to_nothing, shut)
+                is_sum = self._is_sum(task.id, next_to_nothing.node)
+                shut = None if is_sum else self._shut(task.id, next_to_nothing.node)
+                row = practically_zero(
+                    parameter, task.id, health.norm, next_to_nothing, shut, is_sum=is_sum
+                )
+                if is_sum:
+                    row = row.at(self._line_above(task.id, next_to_nothing.node))
+                return self._unless_learnt(row, task)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
             reason = "whether its gradient is zero was not measured"
@@ -260,11 +275,46 @@ class _Why:
             graph_task=task.id,
         )
 
+    def _faint(self, graph_task: int) -> Faintness:
+        found = self._faintness.get(graph_task)
+        if found is None:
+            found = self._faintness[graph_task] = Faintness(self._vanishing.flow(graph_task))
+        return found
+
     def _shut(self, graph_task: int, node: NodeRow) -> float | None:
-        """What share an activation lets through whose outputs are at the rim; None: it is none."""
+        """What share an activation lets through whose outputs are at the rim; None: it is none.
+
+        Of a softmax, the gradient alone does not tell: one that is the same for all entries of a
+        row does not pass either.
+        """
         flow = self._vanishing.flow(graph_task)
-        far = openness(flow, node)
+        if FUNCTIONS.get(node.short_name) == "softmax":
+            far = self._open_rows(graph_task, node)
+        else:
+            far = openness(flow, node)
         return None if far is None or far > RIM else slope(flow, node)
+
+    def _line_above(self, graph_task: int, node: NodeRow) -> Frame | None:
+        """The line of a node that gave a gradient to another one."""
+        flow = self._vanishing.flow(graph_task)
+        edges = flow.edges_into(node.index)
+        return flow.nodes[edges[0].producer].frame if edges else None
+
+    def _is_sum(self, graph_task: int, node: NodeRow) -> bool:
+        """Whether a softmax is open, and lets nothing through all the same.
+
+        So what came to it is the same for all entries of a row.
+        """
+        if FUNCTIONS.get(node.short_name) != "softmax":
+            return False
+        far, met = self._open_rows(graph_task, node), slope(self._vanishing.flow(graph_task), node)
+        return far is not None and far > RIM and met is not None and met < _LEVEL
+
+    def _open_rows(self, graph_task: int, node: NodeRow) -> float | None:
+        """How far a softmax is open, by what it gave; None: that was not recorded."""
+        op = self._op_of(graph_task, node.index)
+        health = op.outputs[0].health if op is not None and len(op.outputs) == 1 else None
+        return None if health is None else openness_of_rows(health)
 
     def _nonfinite(
         self, parameter: ParameterRow, health: HealthRow, graph_task: int
@@ -283,7 +333,41 @@ class _Why:
     def _vanished(self, parameter: ParameterRow, found: _Found) -> GradientRow:
         if parameter.shape is not None and 0 in parameter.shape:
             return unreached(parameter, Cause.EMPTY, gradient="zero")
-        return self._by_node(parameter, "zero", found.graph_task.id, found.node)
+        row = self._by_node(parameter, "zero", found.graph_task.id, found.node)
+        return self._unless_learnt(row, found.graph_task)
+
+    def _unless_learnt(self, row: GradientRow, task: GraphTaskRow) -> GradientRow:
+        """The row of a gradient of zeros, or next to nothing, but where training is at its end."""
+        fell = self._fell(task)
+        if fell is None or row.cause in INTENDED or not self._had_gradient(row.parameter):
+            return row
+        what = f"the loss is {fell[1]:.3g}, and was {fell[0]:.3g}"
+        row = row._replace(cause=Cause.LEARNT, reason=learnt(what))
+        return row._replace(frame=None, line=None, module=None)
+
+    def _fell(self, task: GraphTaskRow) -> tuple[float, float] | None:
+        """The loss of the first pass, and of this one if steps have brought it to nothing.
+
+        None: they have not, or passes of several losses take turns.
+        """
+        if not self._is_last or not self._trace.passes_before_steps():
+            return None
+        tasks = self._trace.graph_tasks.outermost.accumulating
+        losses = self._trace.losses()
+        first, last = tasks[0].id, self._trace.graph_tasks.root(task.id)
+        call = self._trace.call_site(last)[-1:]
+        if first not in losses or self._trace.call_site(first)[-1:] != call:
+            return None
+        late = [losses.get(each.id, math.inf) for each in self._passes]
+        began = losses[first]
+        is_nothing = all(0 <= loss <= _LEARNT * began for loss in late)
+        return (began, losses[last]) if is_nothing and last in losses else None
+
+    def _had_gradient(self, name: str) -> bool:
+        """Whether the first pass gave a parameter a gradient."""
+        first = self._trace.graph_tasks.outermost.accumulating[0]
+        norms = self._trace.leaf_norms(first.begin_seq, first.last_seq)
+        return any(row.parameter == name and row.norm for row in norms)
 
     def _undefined(self, parameter: ParameterRow, found: _Found) -> GradientRow:
         """Its AccumulateGrad is in the graph, but nothing arrived there."""
@@ -309,6 +393,12 @@ class _Why:
         end = self._vanishing.find(graph_task, leaf)
         op = None if end is None else self._op_of(end.graph_task, end.node.index)
         zeros = ""
+        if end is not None and end.cause is Cause.UNDERFLOW:
+            shrunk = self._faint(end.graph_task).shrunk(end.node.index)
+            if shrunk is not None:
+                end, op = end._replace(cause=Cause.VANISHED, node=shrunk.node), None
+        if end is not None and op is not None:
+            end = self._by_factors(end, op)
         if op is not None and end is not None and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
             zeros = next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
         elif op is not None and end is not None and end.cause in {Cause.FLAT, Cause.UNKNOWN}:
@@ -317,9 +407,29 @@ class _Why:
         if end is not None and self._is_difference(parameter, end):
             end = end._replace(cause=Cause.DIFFERENCE)
         row = by_node(parameter, gradient, graph_task, end, op, zeros)
+        if end is not None and op is not None and end.cause is Cause.DROPPED:
+            name = last_name(op)
+            is_called_here = row.frame is not None and name in row.frame.source
+            return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
         if end is not None and end.cause is Cause.HOOK and row.frame is None:
             return row.at(definition(self._trace, end.hook))
         return row
+
+    def _by_factors(self, end: Vanished, op: ForwardOpRow) -> Vanished:
+        """The end of a gradient, where what the function was given shows another cause."""
+        gave = op.outputs[0].health if len(op.outputs) == 1 else None
+        if _DROPOUT.fullmatch(last_name(op)) and gave is not None and gave.zero == gave.numbers:
+            return end._replace(cause=Cause.DROPPED)
+        given = [self._health(row) for row in op.inputs]
+        known = [health for health in given if health is not None and health.numbers]
+        if end.cause is Cause.ZERO_FACTOR and len(known) == len(given) and known:
+            is_met = any(health.zero for health in known)
+            return end if is_met else end._replace(cause=Cause.UNKNOWN)
+        hooks = self._vanishing.flow(end.graph_task).hooks(end.node.index)
+        has_looked = end.cause is Cause.HOOK and not any(event.changed for event in hooks)
+        if has_looked and any(health.zero == health.numbers for health in known):
+            return end._replace(cause=Cause.ZERO_FACTOR)
+        return end
 
     def _is_difference(self, parameter: ParameterRow, end: Vanished) -> bool:
         """Whether a bias cancels where the weight of its module does not."""
@@ -370,10 +480,34 @@ class _Why:
         row = not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
         if row.cause in _WITHOUT_GRADIENTS and self._is_left_out(parameter.name):
             return unreached(parameter, Cause.NOT_HELD, graph_task=number)
+        if row.cause is Cause.UNUSED and (twin := self._twin(parameter)) is not None:
+            name, op = twin
+            said = f"{row.reason}; {name}, which is like it, was called twice: is one meant for it?"
+            return row._replace(reason=said).at(op.frame)
         if row.cause is Cause.UNUSED and row.frame is None:
             owner = [part for part in parameter.name.split(".")[:-1] if not part.isdigit()]
             return row.at(assignment(self._trace, owner[-1])) if owner else row
         return row
+
+    def _twin(self, parameter: ParameterRow) -> tuple[str, ForwardOpRow] | None:
+        """The module beside an unused one, of like shape, that two lines of a pass call.
+
+        With the last call of it.
+        """
+        owner, _, own = parameter.name.rpartition(".")
+        found: dict[tuple[str, int], dict[int, ForwardOpRow]] = {}
+        for op in self._ops:
+            for row in op.inputs:
+                other, _, name = row.parameter.rpartition(".")
+                is_like = (name, row.shape) == (own, parameter.shape) and other != owner
+                beside = other.rpartition(".")[0] == owner.rpartition(".")[0]
+                if row.parameter and is_like and beside and op.frame is not None:
+                    found.setdefault((other, op.graph_task), {})[op.frame.line] = op
+        twice = [(name, by_line) for (name, _), by_line in found.items() if len(by_line) == 2]
+        if not twice or len({name for name, _ in twice}) > 1:
+            return None
+        name, by_line = twice[-1]
+        return name, max(by_line.values(), key=attrgetter("id"))
 
     def _is_left_out(self, name: str) -> bool:
         """Whether optimizers stepped, and none holds a parameter by any name that it had."""

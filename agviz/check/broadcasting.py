@@ -28,7 +28,9 @@ _REDUCTIONS: Final = {"mean", "sum"}
 _SHAPING: Final = ("Expand", "Index", "Reshape", "Select", "Slice", "Unsqueeze", "View")
 """Nodes by which a column is made on purpose."""
 _MOST_STEPS: Final = 6
-"""Nodes between a difference and the sum of it, or from a column to where it was made."""
+"""Nodes from a column to where it was made."""
+_MOST_NODES: Final = 24
+"""Between a difference and the sum of it."""
 
 
 class ExpandedLoss(NamedTuple):
@@ -91,16 +93,28 @@ def reduced_difference(name: str, result: Any) -> Any:
         return None
     if not isinstance(result, Tensor) or result.dim() or result.grad_fn is None:
         return None
-    node: Any = result.grad_fn
-    for _ in range(_MOST_STEPS):
+    waiting: list[Any] = [result.grad_fn]
+    met = set(waiting)
+    for _ in range(_MOST_NODES):
+        if not waiting:
+            break
+        node = waiting.pop(0)
         then = seen(node)
         if then is not None and then.is_outer:
             return then.captured
         below = [child for child, _ in node.next_functions if child is not None]
-        if len(below) != 1:
-            return None
-        node = below[0]
+        if node is not result.grad_fn:  # what is computed of it element by element is as large
+            shape = node._input_metadata[0].shape
+            below = [child for child in below if _gives(child, shape)]
+        waiting += [child for child in below if child not in met]
+        met.update(below)
     return None
+
+
+def _gives(node: Any, shape: Sequence[int]) -> bool:
+    """Whether what a node's function gave has a shape."""
+    given = node._input_metadata
+    return bool(given) and tuple(given[0].shape) == tuple(shape)
 
 
 def both_expand(one: tuple[int, ...], other: tuple[int, ...]) -> bool:

@@ -37,6 +37,7 @@ from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
 from agviz.record.provenance import Provenance
 from agviz.record.swapping import when_swapped
 from agviz.record.tensor_identity import NO_MEMORY, Identities
+from agviz.traces.forward import READS_GRADIENT
 from agviz_engine.emit import Emitter
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.tensor_facts import UNKNOWN_NODE, node_nr_reader
@@ -279,6 +280,8 @@ class CheckForward:
                 name = self._name(function)
             if not name or not self._is_wanted() or self._is_of_a_step(name, args):
                 return None
+            if name == READS_GRADIENT and not _has_no_gradient(args):
+                return None
             self._emit.thread("", CPU_QUEUE)
             with self._ids:
                 call = _Call(self._next_id, name, self._names.current() or "")
@@ -313,6 +316,7 @@ class CheckForward:
                 changed = self._changed(call, args, kwargs)
                 given = [] if error is not None else list(tensors_given(result))
                 is_told = given or changed or error is not None
+                is_told = is_told or name == READS_GRADIENT
                 if not is_told and not torch_functions.leaves_torch(name):
                     return
                 made = _made(given, changed)
@@ -573,6 +577,13 @@ def _may_be_fast(module: Module) -> bool:
     if module.training:
         return False
     return not torch.is_grad_enabled() or not any(p.requires_grad for p in module.parameters())
+
+
+def _has_no_gradient(args: tuple[Any, ...]) -> bool:
+    """Whether a tensor is the result of a function, so that it never gets a ``.grad``."""
+    with torch._C.DisableTorchFunction():
+        tensor = args[0]
+        return not tensor.is_leaf and not tensor.retains_grad
 
 
 def _made(

@@ -176,7 +176,15 @@ class LiveGraphs:
                     reaching.append((tensor, of_grad, found))
                 if budget <= 0:
                     break
-            reaching.sort(key=lambda each: -len(each[2]))
+            referred = _referred_to(reaching)
+            # Tensors that only nodes hold come last; of others, what was made first is carried on.
+            reaching.sort(
+                key=lambda each: (
+                    -len(each[2]),
+                    id(each[0]) not in referred,
+                    0 if each[0].grad_fn is None else each[0].grad_fn._sequence_nr(),
+                )
+            )
             return tuple(self._holders(reaching[:_MOST_DESCRIBED]))
 
     def _holders(self, reaching: list[tuple[Tensor, bool, set[_Token]]]) -> Iterator[Holder]:
@@ -290,6 +298,17 @@ def _tensors() -> Iterator[Tensor]:
         if seen > _MOST_TENSORS:
             return
         yield thing
+
+
+def _referred_to(reaching: Sequence[tuple[Tensor, bool, set[_Token]]]) -> set[int]:
+    """Identities of the tensors that a variable, an attribute or a container refers to."""
+    tensors = [tensor for tensor, *_ in reaching]
+    own = {id(tensors), *map(id, reaching)}
+    found = {id(value) for frame in _running() for value in frame.f_locals.values()}
+    for owner in gc.get_referrers(*tensors) if tensors else ():
+        if type(owner) in (*_CONTAINERS, CellType) and id(owner) not in own:
+            found.update(map(id, gc.get_referents(owner)))
+    return found
 
 
 def _reached(made: Any, tokens: set[_Token], most: int) -> tuple[set[_Token], int]:

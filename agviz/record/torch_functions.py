@@ -9,6 +9,8 @@ from __future__ import annotations
 from types import MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
 from typing import Any, Final
 
+from agviz.traces.forward import READS_GRADIENT
+
 _QUERIES: Final = frozenset(
     f"Tensor.{name}"
     for name in (
@@ -82,7 +84,7 @@ def name_of(function: Any) -> str:
 
 def is_query(name: str) -> bool:
     """Whether a call of this function says nothing of a forward."""
-    if name.endswith(".__get__"):
+    if name.endswith(".__get__") and name != READS_GRADIENT:
         return name.removeprefix("Tensor.").removesuffix(".__get__") not in _ATTRIBUTES
     return name in _QUERIES
 

@@ -20,6 +20,12 @@ NONFINITE: Final = (
 """Condition of the functions that gave back, or made of an argument, something not finite."""
 
 
+READS_GRADIENT: Final = "Tensor.grad.__get__"
+"""The function that reads ``.grad``; recorded of tensors only that are no leaves and keep none."""
+GRADIENT_READS: Final = "name IN (SELECT id FROM string WHERE text = 'Tensor.grad.__get__')"
+"""Condition of its calls."""
+
+
 def read(
     database: Database, contents: Contents, condition: str, *parameters: int
 ) -> list[ForwardOpRow]:

@@ -341,6 +341,15 @@ class Trace:
             max(limit, 0),
         )
 
+    def gradient_reads(self, limit: int = 1000) -> list[ForwardOpRow]:
+        """Those that read ``.grad`` of a tensor that is no leaf, and has none therefore."""
+        return forward.read(
+            self._database,
+            self._contents(),
+            f"{forward.GRADIENT_READS} ORDER BY id LIMIT ?",
+            max(limit, 0),
+        )
+
     def forward_changes(self, memory: int, after: int) -> list[ForwardOpRow]:
         """Those that gave back, or wrote into, a tensor of this memory after the one called so."""
         return forward.read(

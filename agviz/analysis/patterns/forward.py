@@ -21,15 +21,35 @@ if TYPE_CHECKING:
     from agviz.measure.values import Health
 
 UNKNOWN: Final = "non-finite in the forward"
+_ANY_TIME: Final = (
+    "Look at the step before: a non-finite gradient that was applied, or a learning rate that is"
+    " too large; else at what initialised or loaded it."
+)
 _LARGE_WEIGHT: Final = 1e4
 """What no parameter becomes in a training that goes well."""
+
+
+def of_blame(blame: Blame, scale: float | None = None) -> Finding:
+    """The pattern of the function of the forward with which it began.
+
+    Args:
+        blame: that function.
+        scale: by what the loss is multiplied, where that is known.
+    """
+    if blame.source is Source.DATA:
+        return _data(blame)
+    if blame.source is Source.PARAMETER:
+        return _parameter(blame.parameter, blame.wrong, _before(blame))
+    return _function(blame, scale)
 
 
 def data(evidence: Evidence) -> Finding | None:
     """NaN or infinities came with the data."""
     blame = evidence.blame
-    if blame is None or blame.source is not Source.DATA:
-        return None
+    return None if blame is None or blame.source is not Source.DATA else _data(blame)
+
+
+def _data(blame: Blame) -> Finding:
     whence = "and no function of the forward made it"
     if blame.written is not None:
         whence = f"which was written into it at {blame.written}"
@@ -56,21 +76,31 @@ def parameter(evidence: Evidence) -> Finding | None:
     if blame is not None:
         if blame.source is not Source.PARAMETER:
             return None
-        name, wrong = blame.parameter, blame.wrong
-    else:
-        found = [
-            (row.parameter, row.health)
-            for row in evidence.saved.values()
-            if row.parameter and row.health is not None and bad(row.health)
-        ]
-        if not found:
-            return None
-        name, wrong = found[0]
+        return _parameter(blame.parameter, blame.wrong, _before(blame))
+    found = [
+        (row.parameter, row.health)
+        for row in evidence.saved.values()
+        if row.parameter and row.health is not None and bad(row.health)
+    ]
+    if not found:
+        return None
+    name, wrong = found[0]
+    return _parameter(name, wrong, _ANY_TIME)
+
+
+def _before(blame: Blame) -> str:
+    """What to look at, by whether a step may have made a parameter so."""
+    if blame.steps:
+        return _ANY_TIME
+    at = "" if blame.assigned is None else f"; it is made at {blame.assigned}"
+    return f"No optimizer had stepped: it was initialised, loaded or written so{at}."
+
+
+def _parameter(name: str, wrong: Health, remedy: str) -> Finding:
     return Finding(
         f"{_kind(wrong)} in a parameter",
         f"the parameter {name} held {counts(wrong)} before this backward pass began",
-        "Look at the step before: a non-finite gradient that was applied, or a learning rate that"
-        " is too large; else at what initialised or loaded it.",
+        remedy,
     )
 
 
@@ -79,10 +109,12 @@ def function(evidence: Evidence) -> Finding | None:
     blame = evidence.blame
     if blame is None or blame.source is not Source.FUNCTION:
         return None
+    return _function(blame, evidence.scale)
+
+
+def _function(blame: Blame, scale: float | None) -> Finding:
     rule = _RULES.get(blame.function)
-    found = None if rule is None else rule(blame)
-    if found is None:
-        found = _overflow(blame, evidence.scale)
+    found = (None if rule is None else rule(blame)) or _overflow(blame, scale)
     if found is None:
         found = Finding(
             UNKNOWN,
@@ -216,11 +248,15 @@ def _softmax(blame: Blame) -> Finding | None:
     given = masked[0] if masked else None
     if given is None or given.nan or given.posinf or not blame.wrong.nan + blame.wrong.neginf:
         return None
-    return _finding(
-        singular.SOFTMAX,
+    seen = (
         f"{given.neginf:,} of {given.numbers:,} entries were -inf before {blame.function}, all of"
-        " some row among them, which gives 0 / 0",
+        " some row among them"
     )
+    if blame.function == "logsumexp":
+        remedy = singular.REMEDIES[singular.SOFTMAX]
+        what = f"{seen}, whose sum is 0 and its log -inf"
+        return Finding("logsumexp of a row of -inf", what, remedy)
+    return _finding(singular.SOFTMAX, f"{seen}, which gives 0 / 0")
 
 
 def _pow(blame: Blame) -> Finding | None:

@@ -30,6 +30,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *spoiling.never_steps(run),
         *undoing.set_back(run),
         *undoing.shrunk(run),
+        *undoing.unclipped(run),
     ]
     if not any(found.kind in {"replaced", "unregistered"} for found in causes):
         causes += holding.without_gradient(run)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import calls, is_schedule
+from agviz.analysis.steps.source_calls import calls, is_schedule, made_at
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
         by = "by its scheduler " if lines else ""
         peak = max(known)
         if peak == 0:
+            made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
+            by += "" if made is None else f"(made at {made}) "
             yield StepFinding(
                 kind="rate 0",
                 heading=f"the learning rate of {each.name} is 0 in all {len(known):,} steps",
@@ -126,11 +129,19 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         )
         remedy = "Take a smaller weight_decay or learning rate."
     else:
-        heading = f"training diverges: the learning rate of {each.name} is too large"
+        heading = f"training diverges: the loss grows from step to step of {each.name}"
         if rate is not None:
-            heading += f" ({number(rate)})"
-        why = "Each step overshoots more than the one before"
-        remedy = "Take a smaller learning rate, or warm it up; clipping gradients only slows it."
+            heading += f" (learning rate {number(rate)})"
+        why = "Most often such steps are too large, each overshoots more than the one before"
+        remedy = (
+            "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a"
+            " tenth of it only takes longer, look at the sign of the loss, and at targets that grow"
+            " with the model."
+        )
+        if _climbs(run, each):
+            heading = f"training climbs the loss: {each.name} was made with maximize=True"
+            why = "Each step follows the gradient upwards"
+            remedy = "Leave maximize=True out, or give backward what is to become large."
     yield StepFinding(
         kind="diverges",
         heading=heading,
@@ -139,6 +150,18 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         evidence=evidence,
         first_pass=first,
     )
+
+
+def _climbs(run: RunSteps, each: Stepping) -> bool:
+    """Whether the call that made an optimizer is written with ``maximize=True``."""
+
+    def fits(call: ast.Call, name: str) -> bool:
+        given = {word.arg: word.value for word in call.keywords}.get("maximize")
+        is_on = isinstance(given, ast.Constant) and given.value is True
+        return is_on and name.rpartition(".")[2] == each.name
+
+    made = each.made
+    return made is not None and made.line in {at.line for at in calls(run.trace, made, fits)}
 
 
 def _growth(run: RunSteps) -> tuple[list[int], list[float]] | None:

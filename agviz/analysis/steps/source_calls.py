@@ -32,6 +32,30 @@ def calls(trace: Trace, beside: Frame | None, fits: Callable[[ast.Call, str], bo
     ]
 
 
+def made_at(trace: Trace, call: Frame) -> Frame | None:
+    """The one line that makes what a line calls ``step()`` of; None: none is seen, or several.
+
+    Args:
+        trace: holds the text of the file.
+        call: the line that calls it.
+    """
+    lines = trace.source(call.file)
+    nodes = list(with_functions(parsed(lines)))
+    owners = {
+        ast.unparse(node.func.value)
+        for _, node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr, node.lineno) == ("step", call.line)
+    }
+    found = [
+        Frame(call.file, node.lineno, function, False, lines[node.lineno - 1].strip())
+        for function, node in nodes
+        if isinstance(node, ast.Assign) and owners & {ast.unparse(each) for each in node.targets}
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def is_schedule(_call: ast.Call, name: str) -> bool:
     """Whether it is ``scheduler.step()``."""
     owner, _, method = name.rpartition(".")
@@ -43,6 +67,27 @@ def is_schedule(_call: ast.Call, name: str) -> bool:
 def is_clip(_call: ast.Call, name: str) -> bool:
     """Whether it is ``clip_grad_norm_`` or the like."""
     return "clip_grad" in name
+
+
+def clips(trace: Trace, beside: Frame | None) -> list[tuple[Frame, float]]:
+    """The calls of ``clip_grad_norm_`` in the file of a frame, with the norm where it is a number.
+
+    Args:
+        trace: holds the text of the file.
+        beside: of the program's own code; None: empty.
+    """
+    limits: list[float] = []
+
+    def fits(call: ast.Call, name: str) -> bool:
+        given = {word.arg: word.value for word in call.keywords}.get("max_norm")
+        limit = call.args[1] if len(call.args) > 1 else given
+        number = limit.value if isinstance(limit, ast.Constant) else None
+        if not name.endswith("clip_grad_norm_") or not isinstance(number, int | float):
+            return False
+        limits.append(float(number))
+        return True
+
+    return list(zip(calls(trace, beside, fits), limits, strict=True))
 
 
 def is_clear(_call: ast.Call, name: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import calls, is_clip
+from agviz.analysis.steps.source_calls import calls, clips, is_clip
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -24,6 +25,9 @@ _SHRUNK: Final = 1e-3
 _STILL: Final = 1e-5
 """Of a parameter's norm, where a step changes next to nothing."""
 _MOST_OPS: Final = 2_000
+_BEYOND: Final = 1.01
+"""Times the norm that gradients are clipped to; a gradient that nothing clipped is what it was to a
+hundredth."""
 
 
 def set_back(run: RunSteps) -> Iterator[StepFinding]:
@@ -90,6 +94,45 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                 frame=frame,
                 paragraph=f"{seen}. Look at {clip} between backward and step: it is far too small.",
             )
+
+
+def unclipped(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers that get gradients beyond the norm to which they are clipped in vain."""
+    if len(run.optimizers) != 1:
+        return
+    each = run.optimizers[0]
+    lines = clips(run.trace, each.stepped)
+    if len(lines) != 1 or len(calls(run.trace, each.stepped, is_clip)) != 1:
+        return
+    (frame, limit), beyond, last = lines[0], [], None
+    for taken in each.steps:
+        task = run.pass_before(taken, last)
+        last = taken
+        if task is None or not taken.sample or run.scale(task) != 1:
+            continue
+        known = run.arrived(task)
+        beyond += [
+            row.gradient
+            for row in taken.sample[:1]
+            if row.gradient
+            and row.gradient > _BEYOND * limit
+            and math.isclose(row.gradient, known.get(row.parameter, 0.0), rel_tol=_BEYOND - 1)
+        ]
+        if len(beyond) >= 2 * _LEAST:
+            break
+    if len(beyond) >= _LEAST:
+        yield StepFinding(
+            kind="not clipped",
+            heading=f"clip_grad_norm_ has no effect on what {each.name} gets",
+            frame=frame,
+            paragraph=(
+                f"It is given the norm {number(limit)}, but at each of {len(beyond):,} steps that"
+                " were measured, the gradient of a single parameter was larger"
+                f" ({number(min(beyond))} to {number(max(beyond))}), and just what backward had"
+                " computed. It was called before backward, when there was no gradient, or for other"
+                " parameters. The order is zero_grad, backward, clip_grad_norm_, step."
+            ),
+        )
 
 
 class _Left(NamedTuple):

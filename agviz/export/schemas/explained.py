@@ -221,6 +221,9 @@ def _failures() -> dict[str, Schema]:
         "outside": fields(_outside()),
         "loss": fields(_loss()),
         "program_error": fields({"message": TEXT, "line": LINE}),
+        "nonleaf_gradient": fields(
+            {"function": TEXT, "line": LINE, "read_at": TEXT, "reads": COUNT}
+        ),
         "hook_growth": fields(
             {"owner": TEXT, "hook": TEXT, "counts": array(pair(GRAPH_TASK, COUNT))}
         ),
