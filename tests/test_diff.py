@@ -25,6 +25,7 @@ from agviz.traces.reader import Trace
 from agviz.traces.rows import EdgeRow
 from tests.engine.builders import Swallow, apply
 from tests.graph_rows import Rows
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -178,11 +179,21 @@ def test_the_same_program_twice(name: str, values: str, tmp_path: Path) -> None:
     }[values]
 
 
+PARAMETERS = [
+    (name, place) for name in MODELS for place in range(len(list(model(name).parameters())))
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "parameter"),
-    [(name, place) for name in MODELS for place in range(len(list(model(name).parameters())))],
+    "of",
+    slow_but(
+        {f"{name}-{place}" for name in MODELS for place in (0, 3)},
+        PARAMETERS,
+        lambda of: f"{of[0]}-{of[1]}",
+    ),
 )
-def test_one_changed_weight(name: str, parameter: int, tmp_path: Path) -> None:
+def test_one_changed_weight(of: tuple[str, int], tmp_path: Path) -> None:
+    name, parameter = of
     values = ("health", "full")[parameter % 2]
 
     def build(*, changed: bool) -> Tensor:

@@ -26,6 +26,7 @@ from agviz.words.documents import DOCUMENTS
 from tests import frozen_programs, python_process
 from tests.gallery_frame import Program, programs
 from tests.json_documents import hold, validators
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,10 +152,6 @@ CASES = [
     for case in frozen_programs.cases()
     if not case.name.startswith("gallery/") or case.reads_shortly
 ]
-FEW = [
-    *CASES[:: max(1, len(CASES) // 18)],
-    *(case for case in CASES if "hook" in case.name or "callback" in case.name),
-]
 
 
 def record(case: Case, path: Path) -> bool:
@@ -168,8 +165,19 @@ def by_name(case: Case) -> str:
     return case.name
 
 
+QUICK = CASES[:: max(1, len(CASES) // 18)]
+FEW = slow_but(
+    set(map(by_name, QUICK)),
+    [
+        *QUICK,
+        *(case for case in CASES if "hook" in case.name or "callback" in case.name),
+    ],
+    by_name,
+)
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", FEW, ids=by_name)
+@pytest.mark.parametrize("case", FEW)
 def test_some_recordings(
     case: Case, tmp_path: Path, said: Callable[[list[str], Path], str]
 ) -> None:

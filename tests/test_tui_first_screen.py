@@ -16,6 +16,7 @@ import pytest
 
 from tests import python_process
 from tests.ranks_support import record_ranks
+from tests.slow_cases import slow_but
 from tests.test_tui_terminal import TMUX, Terminal
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def recorded(folder: Path, program: str) -> tuple[Path, str]:
     return folder / "t.agviz", finished.stdout
 
 
-@pytest.fixture(params=SIZES, ids=str)
+@pytest.fixture(params=slow_but({str(SIZES[0])}, SIZES))
 def view(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[Path, str], str]]:
     """Opens a trace; returns what is on the screen once it shows some words, on one line."""
     columns, rows = request.param

@@ -23,6 +23,7 @@ from agviz_engine import graph_task
 from agviz_engine.events import GradientAccumulated
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
+from tests.slow_cases import slow_but
 from tests.tui_support import LAYERS, NODES, record
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def simulated(path: Path, seed: int, *, fail: bool) -> Path:
 
 @pytest.mark.parametrize("fail", [False, True])
 @pytest.mark.parametrize("limit", [1, 3, 1_000])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but({"0"}, range(4)))
 def test_pieces_of_any_size_make_what_the_trace_says(
     tmp_path: Path, seed: int, limit: int, *, fail: bool
 ) -> None:
