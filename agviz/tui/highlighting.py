@@ -38,12 +38,17 @@ def highlight_file(lines: Sequence[str]) -> list[Line]:
     """The lines of a file of Python; a long one in one look, as anything else takes long."""
     if sum(map(len, lines)) > _LONG:
         return [[Span(line, "name")] for line in lines]
+    return _highlight_text("\n".join(lines))[: len(lines)]
+
+
+@lru_cache(maxsize=8)  # each pass that is opened asks for the file that the one before showed
+def _highlight_text(text: str) -> list[Line]:
     found: list[Line] = [[]]
-    for span in _spans("\n".join(lines)):
+    for span in _spans(text):
         first, *others = span.text.split("\n")
         found[-1].append(Span(first, span.look))
         found += [[Span(other, span.look)] for other in others]
-    return [[span for span in line if span.text] for line in found[: len(lines)]]
+    return [[span for span in line if span.text] for line in found]
 
 
 def _spans(source: str) -> Iterator[Span]:
