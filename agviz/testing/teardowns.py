@@ -23,7 +23,15 @@ def may_run_code(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         return True
     stay = set() if nextitem is None else set(nextitem.listchain())
     return any(
-        len(finalizers) > 1 or type(node).teardown is not pytest.Item.teardown
+        type(node).teardown is not pytest.Item.teardown or not all(map(_is_empty, finalizers[1:]))
         for node, (finalizers, _) in stack.items()
         if node not in stay
+    )
+
+
+def _is_empty(finalizer: object) -> bool:
+    """Whether a finalizer is that of a fixture, or parameter, which left nothing to be called."""
+    owner = getattr(getattr(finalizer, "func", None), "__self__", None)
+    return isinstance(owner, pytest.FixtureDef) and all(
+        map(_is_empty, getattr(owner, "_finalizers", [None]))
     )

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import gc
 import signal
-import sys
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
 
@@ -205,14 +204,8 @@ def run(paths: Sequence[Path], *, lists: bool = False, notes: Sequence[str] = ()
     return run_app(AgvizApp(paths, Settings.read(), make_driver=make_driver, notes=notes))
 
 
-_SWITCH_S: Final = 0.0005
-"""A thread that reads gives way after so long. At Python's 5 ms, a key during the reading of a pass
-of a million events waited for it at each of its 20 or so turns of the event loop."""
-
-
 def run_app(app: BaseApp) -> int:
     """Run an application to its end; return the exit code."""
     calm_the_collector()
-    sys.setswitchinterval(_SWITCH_S)
     app.run()
     return app.return_code or 0

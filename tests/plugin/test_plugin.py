@@ -252,6 +252,22 @@ def test_whatever_ends_a_test_is_recorded(pytester: pytest.Pytester) -> None:
         def test_adds_a_finalizer(request):
             request.addfinalizer(run)
 
+        @pytest.fixture
+        def inner():
+            yield 1
+            run()
+
+        @pytest.fixture
+        def outer(inner): return inner
+
+        def test_uses_what_uses(outer): pass
+
+        @pytest.fixture
+        def plain(): return 1
+
+        @pytest.mark.parametrize("number", range(2))
+        def test_has_nothing(plain, number): pass
+
         class TestMethod:
             def teardown_method(self): run()
             def test_inside(self): pass
@@ -265,10 +281,10 @@ def test_whatever_ends_a_test_is_recorded(pytester: pytest.Pytester) -> None:
         def test_is_last_of_module(): pass
         """
     )
-    run(pytester, "--agviz=on").assert_outcomes(passed=6)
+    run(pytester, "--agviz=on").assert_outcomes(passed=9)
     name = "test_whatever_ends_a_test_is_recorded.py--"
     recorded = ["test_adds_a_finalizer", "TestMethod--test_inside", "TestClass--test_second"]
-    recorded.append("test_is_last_of_module")
+    recorded += ["test_uses_what_uses", "test_is_last_of_module"]
     assert folders(pytester.path / "agviz-results") == {
         f"{name}{test}-teardown" for test in recorded
     }
