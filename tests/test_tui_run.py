@@ -23,13 +23,14 @@ from agviz.tui.app import AgvizApp
 from agviz.tui.drivers import RecordedDriver
 from agviz.tui.panels.run import RunChart, RunList
 from agviz.tui.panels.what_happened import WhatHappened
-from agviz.tui.run_reading import ORDERS
+from agviz.tui.run_reading import ORDERS, PassJudged
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
 from agviz_engine.events import GONE_BACK
 from tests.tui_support import settle
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -288,3 +289,31 @@ async def until_said(pilot: Pilot[None], glyph: str) -> None:
             if begins and any(line.startswith(glyph) for line in listed[1:2]):
                 return
     raise AssertionError((listed[:2], said[:1]))
+
+
+async def test_an_answer_that_comes_while_the_list_is_left_does_no_harm(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = begun(path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+        late: list[Callable[[object], None]] = []
+
+        def hold(_file: int, _question: object, take: Callable[[object], None]) -> None:
+            late.append(take)
+
+        monkeypatch.setattr(app.reader, "ask_file", hold)
+        await pilot.press("g")
+        for _ in range(100):
+            if late:
+                break
+            await pilot.pause(0.05)
+        screen.dismiss(None)
+        for _ in range(100_000):
+            if not screen.query(RunList):
+                break
+            await asyncio.sleep(0)
+        assert screen.is_attached
+        assert not screen.query(RunList)
+        (take,) = late
+        take(PassJudged(None, (), ()))

@@ -20,6 +20,7 @@ from agviz.tui.panels.compare import CompareAnswer, CompareList
 from agviz.tui.panels.panel import Panels
 from agviz.tui.reader_thread import Start
 from agviz.tui.screens.help import Help, keys_of
+from agviz.tui.stack import is_open
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
@@ -148,7 +149,7 @@ class CompareScreen(ModeScreen[Start | None]):
 
     def _take_read(self, message: CompareRead) -> None:
         """Show what is known, and go on."""
-        if not self.is_attached:
+        if not is_open(self):
             return
         self.read, self.pair = message, message.pair
         self._show_heads(message.heads)
@@ -194,12 +195,12 @@ class CompareScreen(ModeScreen[Start | None]):
         rows.subtitle(said)
 
     def _take_row(self, message: RowSaid) -> None:
-        if self.is_attached and message.row == self.query_one(CompareList).cursor:
+        if is_open(self) and message.row == self.query_one(CompareList).cursor:
             is_first = self.read is not None and message.row == self.read.beside.first
             self.query_one(CompareAnswer).show_row(message, comes_first=not is_first)
 
     def _take_pair(self, message: PairFound) -> None:
-        if not self.is_attached:
+        if not is_open(self):
             return
         if message.pair is None:
             self.notify(message.said, markup=False)
@@ -207,7 +208,7 @@ class CompareScreen(ModeScreen[Start | None]):
             self._begin(message.pair)
 
     def _take_match(self, message: RowFound) -> None:
-        if not self.is_attached:
+        if not is_open(self):
             return
         if message.row is None:
             self.notify(f"No node fits “{self._words}”.", markup=False)

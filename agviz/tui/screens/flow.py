@@ -16,6 +16,7 @@ from agviz.tui.panels.flow import FlowHistory, FlowList, FlowSentence
 from agviz.tui.panels.panel import Panels
 from agviz.tui.screens.answer import show_answer
 from agviz.tui.screens.help import Help, keys_of
+from agviz.tui.stack import is_open
 from agviz.words.safe import clean
 from agviz.words.units import ordinal, plural
 
@@ -99,7 +100,7 @@ class FlowScreen(Screen["StepPlace | None"]):
 
     def _take_flow(self, message: FlowRead) -> None:
         """Show it, or read on, unless another one is wanted by now."""
-        if not self.is_attached or message.reading.target != self.target:
+        if not is_open(self) or message.reading.target != self.target:
             return
         self._reading, flow = message.reading, message.flow
         if flow is None:
@@ -133,7 +134,7 @@ class FlowScreen(Screen["StepPlace | None"]):
 
     def _take_history(self, message: HistoryRead) -> None:
         """Draw it, and read on."""
-        if not self.is_attached:
+        if not is_open(self):
             return
         self._history = message
         self._show_history()
@@ -190,7 +191,7 @@ class FlowScreen(Screen["StepPlace | None"]):
             self._reader.ask(place_of(step), self._open)
 
     def _open(self, place: StepPlace) -> None:
-        if self.is_attached:
+        if is_open(self):
             self.dismiss(place)
 
     def action_why(self) -> None:

@@ -18,6 +18,7 @@ from agviz.tui.panels.process import ProcessLanes, ProcessSums
 from agviz.tui.process_reading import place_of, read_neighbours, read_window, sum_up
 from agviz.tui.reader_thread import Start
 from agviz.tui.screens.help import Help, keys_of
+from agviz.tui.stack import is_open
 from agviz.words.safe import clean
 from agviz.words.units import duration
 
@@ -121,7 +122,7 @@ class ProcessScreen(ModeScreen[Start | None]):
         self._reader.ask(question, self._take)
 
     def _take(self, message: TimelineRead) -> None:
-        if not self.is_attached:
+        if not is_open(self):
             return
         self._is_asked = False
         self._timeline = message.timeline
@@ -151,11 +152,11 @@ class ProcessScreen(ModeScreen[Start | None]):
             self._asked_about = None
 
     def _take_neighbours(self, message: NeighboursRead) -> None:
-        if self.is_attached:
+        if is_open(self):
             self.query_one(ProcessLanes).show_neighbours(*message)
 
     def _take_sums(self, message: SumsRead) -> None:
-        if not self.is_attached or self._timeline is None or message.sums is not self._sums:
+        if not is_open(self) or self._timeline is None or message.sums is not self._sums:
             return
         if message.found is None:
             self._reader.ask(sum_up(self._timeline, message.sums), self._take_sums)
@@ -183,7 +184,7 @@ class ProcessScreen(ModeScreen[Start | None]):
             self._reader.ask(place_of(span, self._recording.key.file), self._open)
 
     def _open(self, start: Start) -> None:
-        if self.is_attached:
+        if is_open(self):
             self.dismiss(start)
 
     def action_sum(self) -> None:

@@ -23,6 +23,7 @@ from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
 from agviz.tui.screens.help import Help, keys_of
 from agviz.tui.screens.tour import Tour
 from agviz.tui.size_classes import take_size_classes
+from agviz.tui.stack import is_open
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
@@ -157,7 +158,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
     def show_files(self, files: Sequence[FileRow]) -> None:
         """Take over how many passes files hold."""
         self._files = files
-        if self.is_attached:
+        if is_open(self):
             self.query_one(FileList).show_files(files)
             self._show_title()
 
@@ -181,7 +182,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         file = self.file
 
         def take(answer: T) -> None:
-            if self.is_attached and file == self.file:
+            if is_open(self) and file == self.file:
                 then(answer)
 
         self._reader.ask_file(file, question, take)
@@ -320,7 +321,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         self.app.push_screen(FlowScreen(recording, self._reader, target), self._open_place)
 
     def _open_place(self, place: StepPlace | None) -> None:
-        if place is not None and self.is_attached:
+        if place is not None and is_open(self):
             key = Key(self.file, place.graph_task)
             self.dismiss(Start(key, -1 if place.seq is None else place.seq, ""))
 
@@ -362,7 +363,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
             self._reader.ask_files(pair_with(key, other), self._compare)
 
     def _compare(self, found: PairFound) -> None:
-        if self.is_attached:
+        if is_open(self):
             if found.pair is None:
                 self.notify(found.said, markup=False)
             else:
