@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-import agviz
 from agviz.analysis.causes import Cause
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.verdict import verdicts
-from agviz.analysis.why import why
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from agviz.analysis.gradients import GradientRow
-    from agviz.analysis.verdict import Verdict
+from tests.answers_support import answered, asked
 
 SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()
-
-
-def asked(path: Path, program: Callable[[], object]) -> dict[str, GradientRow]:
-    """What is said of each parameter."""
-    torch.manual_seed(0)
-    with agviz.trace(path=path, check_forward=True):
-        program()
-    with agviz.Trace.open(path) as trace:
-        return {row.parameter: row for row in why(trace)}
-
-
-def answered(path: Path, program: Callable[[], object]) -> Verdict:
-    """The first thing that is said of a program."""
-    torch.manual_seed(0)
-    with agviz.trace(path=path, check_forward=True):
-        program()
-    with agviz.Trace.open(path) as trace:
-        return verdicts(trace)[0]
 
 
 def is_cause(line: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,37 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Normal
 
-import agviz
 from agviz.analysis.causes import Cause
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.verdict import verdicts
-from agviz.analysis.why import why
+from tests.answers_support import answered, asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz.analysis.gradients import GradientRow
-    from agviz.analysis.verdict import Verdict
 
 SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()
-
-
-def answered(path: Path, program: Callable[[], object], error: str = "") -> Verdict:
-    """What is said of a program, which may raise ``error``."""
-    torch.manual_seed(0)
-    raising = pytest.raises(RuntimeError, match=error) if error else contextlib.nullcontext()
-    with raising, agviz.trace(path=path, check_forward=True):
-        program()
-    with agviz.Trace.open(path) as trace:
-        return verdicts(trace)[0]
-
-
-def asked(path: Path, program: Callable[[], None]) -> dict[str, GradientRow]:
-    torch.manual_seed(0)
-    with agviz.trace(path=path, check_forward=True):
-        program()
-    with agviz.Trace.open(path) as trace:
-        return {row.parameter: row for row in why(trace)}
 
 
 def is_cause(line: int) -> bool:

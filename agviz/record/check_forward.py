@@ -315,8 +315,7 @@ class CheckForward:
             with torch._C.DisableTorchFunction():
                 changed = self._changed(call, args, kwargs)
                 given = [] if error is not None else list(tensors_given(result))
-                is_told = given or changed or error is not None
-                is_told = is_told or name == READS_GRADIENT
+                is_told = given or changed or error is not None or name == READS_GRADIENT
                 if not is_told and not torch_functions.leaves_torch(name):
                     return
                 made = _made(given, changed)

@@ -22,7 +22,7 @@ NONFINITE: Final = (
 
 READS_GRADIENT: Final = "Tensor.grad.__get__"
 """The function that reads ``.grad``; recorded of tensors only that are no leaves and keep none."""
-GRADIENT_READS: Final = "name IN (SELECT id FROM string WHERE text = 'Tensor.grad.__get__')"
+GRADIENT_READS: Final = f"name IN (SELECT id FROM string WHERE text = '{READS_GRADIENT}')"  # noqa: S608 - ours
 """Condition of its calls."""
 
 
