@@ -25,6 +25,7 @@ from benchmarks import (
     phases,
     plugin,
     provenance,
+    rank_steps,
     reading,
     report,
     tiny,
@@ -154,6 +155,12 @@ class Bench:
         self.console.print(report.plugin(results), "")
         return results
 
+    def rank_steps(self) -> dict[str, rank_steps.RankCost]:
+        """By engine."""
+        results = rank_steps.measure(quick=self.quick)
+        self.console.print(report.rank_steps(results), "")
+        return results
+
     def _make(self, name: str) -> Graph:
         torch.set_num_threads(1)
         torch.manual_seed(0)
@@ -181,6 +188,7 @@ def main() -> None:
         "provenance": Bench.provenance,
         "drawing": Bench.drawing,
         "plugin": Bench.plugin,
+        "ranks": Bench.rank_steps,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, for a first impression")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.phases import Breakdown
     from benchmarks.plugin import PluginCost
     from benchmarks.provenance import Cost
+    from benchmarks.rank_steps import RankCost
     from benchmarks.reading import Reading, Times
     from benchmarks.tiny import Tiny
     from benchmarks.training_steps import Compared
@@ -228,6 +229,16 @@ def plugin(results: Mapping[str, PluginCost]) -> Table:
     for title, found in results.items():
         seconds = f"{found.native_s:.2f}", f"{found.extra_s:.3f}"
         table.add_row(title, *seconds, _ratio(found.cpu), _ratio(found.wall))
+    return table
+
+
+def rank_steps(results: Mapping[str, RankCost]) -> Table:
+    """One row per engine."""
+    table = _table("a DDP step of a transformer in 2 ranks of one thread")
+    for column in ("without, ms", "time of a step", "CPU of the thread that trains"):
+        table.add_column(column, justify="right")
+    for engine, found in results.items():
+        table.add_row(engine, f"{found.native_ms:.0f}", _ratio(found.wall), _ratio(found.thread))
     return table
 
 

@@ -19,6 +19,7 @@ from benchmarks import (
     phases,
     plugin,
     provenance,
+    rank_steps,
     reading,
     report,
     shape,
@@ -145,7 +146,6 @@ def test_origins_are_measured_beside_anomaly_mode() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_runs_of_pytest_are_compared() -> None:
     found = plugin.measure(quick=True)
     assert len(found) == 4
@@ -153,6 +153,16 @@ def test_runs_of_pytest_are_compared() -> None:
         assert cost.native_s > 0
         assert cost.cpu.median == pytest.approx(1 + cost.extra_s / cost.native_s)
     assert report.plugin(found).row_count == 4
+
+
+@pytest.mark.slow
+def test_steps_of_ranks_are_compared() -> None:
+    found = rank_steps.measure(quick=True)
+    assert list(found) == ["native", "exact"]
+    for cost in found.values():
+        assert cost.native_ms > 0
+        assert cost.thread.median > 0
+    assert report.rank_steps(found).row_count == 2
 
 
 @pytest.mark.slow
