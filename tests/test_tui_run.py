@@ -24,6 +24,7 @@ from agviz.tui.drivers import RecordedDriver
 from agviz.tui.panels.run import RunChart, RunList
 from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.run_reading import ORDERS, PassJudged
+from agviz.tui.screens.help import Help
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
 from agviz_engine.events import GONE_BACK
@@ -317,3 +318,21 @@ async def test_an_answer_that_comes_while_the_list_is_left_does_no_harm(
         assert not screen.query(RunList)
         (take,) = late
         take(PassJudged(None, (), ()))
+
+
+async def test_a_pass_that_is_read_while_help_is_over_the_list_is_not_opened(path: Path) -> None:
+    async with begun(path).run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+        app = cast("AgvizApp", pilot.app)
+        goes_on = threading.Event()
+        app.reader.ask_files(lambda _: goes_on.wait(), lambda _: None)
+        await pilot.press("enter", "question_mark")
+        assert isinstance(app.screen, Help)
+        goes_on.set()
+        await settle(pilot)
+        assert isinstance(app.screen, Help)
+        await pilot.press("escape")
+        assert app.screen is screen
+        await pilot.press("enter")
+        await settle(pilot)
+        assert app.screen is app.shown

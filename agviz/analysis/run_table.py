@@ -67,7 +67,8 @@ def bucketed(values: Doubles, count: int) -> list[Bucket]:
     found = []
     for begin, end in _shares(len(values), count):
         finite = values.finite(begin, end)
-        is_bad = len(finite) + values.count_unknown(begin, end) < end - begin
+        missing = end - begin - len(finite)
+        is_bad = bool(missing) and missing > values.count_unknown(begin, end)
         found.append(Bucket(max(finite, default=None), is_bad))
     return found
 

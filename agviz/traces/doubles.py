@@ -65,7 +65,9 @@ class Doubles:
 
     def finite(self, begin: int, end: int) -> list[float]:
         """The finite numbers among those from one place up to before another."""
-        return [value for value in self._floats[begin:end].tolist() if value - value == 0]
+        values = self._floats[begin:end].tolist()
+        total = sum(values)
+        return values if total - total == 0 else [value for value in values if value - value == 0]
 
     def unknown(self) -> list[int]:
         """The places of those that are not known."""

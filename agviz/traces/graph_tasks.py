@@ -317,8 +317,8 @@ def count_executed(
         count: counts them, from ``seq`` of the GraphTaskBegun of each graph task.
     """
     executed = columns[_EXECUTED]
-    places = [place for place, known in enumerate(executed) if known == _NONE]
-    if places:
+    if _NONE in executed:
+        places = [place for place, known in enumerate(executed) if known == _NONE]
         begins = columns[_BEGIN_SEQ]
         found = count({columns[_ID][place]: begins[place] for place in places})
         filled = array("q", executed)

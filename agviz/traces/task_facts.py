@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from agviz.traces import nonfinite, roots, run_facts
@@ -174,10 +175,7 @@ class TaskFacts:
     def _flagged(self, which: int, read: Callable[[], Sequence[int]]) -> Sequence[int]:
         if not self._stored:
             return read()
-        ids, flags = self._contents.graph_tasks.ids, self._stored[which]
-        if not any(flags):
-            return []
-        return [number for number, is_flagged in zip(ids, flags, strict=True) if is_flagged]
+        return [*compress(self._contents.graph_tasks.ids, self._stored[which])]
 
     def _read_results(self) -> list[int]:
         first = zip(self._contents.graph_tasks.ids, self.nonfinite, strict=True)

@@ -93,7 +93,11 @@ class FiguresQuestion(Generic[T]):
         """The pass, and its number of events, for which an answer is on the way."""
 
     def want(self) -> None:
-        """Have them read, and read on."""
+        """Have them read, unless they have been meanwhile."""
+        if self._board.shown.lacks(self._field):
+            self._ask()
+
+    def _ask(self) -> None:
         recording = self._board.shown.recording
         asked = recording.columns, recording.event_count
         if self._asked is None or self._asked[0] is not asked[0] or self._asked[1] != asked[1]:
@@ -119,4 +123,4 @@ class FiguresQuestion(Generic[T]):
             changed: dict[str, Any] = {self._field: found.figures}
             self._board.show(replace(view, **changed))
         if not found.is_read:
-            self.want()
+            self._ask()

@@ -456,6 +456,12 @@ class View:
             threads if self.other_tasks is None else {*threads, *self.other_tasks.threads}
         )
 
+    def lacks(self, field: Literal["figures", "modules"]) -> bool:
+        """Whether that is still to be read of the graph task as it is now."""
+        known = self.figures if field == "figures" else self.modules
+        is_known = known is not None and known.event_count == self.recording.event_count
+        return self.recording.columns.is_complete and not is_known
+
     def stops_before(self, node: int) -> bool:
         """Whether the program is stopped there: the node was taken up and has not run yet."""
         event = self.moment.event

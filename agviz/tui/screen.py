@@ -111,6 +111,7 @@ class TraceScreen(Screen[None]):
         self.node_search = NodeSearch(self.board)
         self.sources = SourceQuestions(self.board)
         self.modules = FiguresQuestion(self.board, "modules", ModuleReading)
+        self._panels: list[Panel] = []
         self._prompt = Prompt(
             self.complete, takes_python="program" in self.driver.offers, id="prompt"
         )
@@ -130,17 +131,16 @@ class TraceScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Title, panels, status and footer."""
         take_size_classes(self)
-        panels = self.arrangement.panels
+        self._panels = [panel(id=panel.HEADING.lower()) for panel in self.arrangement.panels]
         with Horizontal(id="head"):
             yield Title(id="title")
             yield ModeBar("Pass")
         with Horizontal(id="tabs"):
-            for number, panel in enumerate(panels, start=1):
+            for number, panel in enumerate(self._panels, start=1):
                 yield PanelTab(number, panel.HEADING.lower(), panel.HEADING)
         yield Static("Reading the trace …", id="notice", markup=False)
         with PanelGrid(id="panels"):
-            for panel in panels:
-                yield panel(id=panel.HEADING.lower())
+            yield from self._panels
         yield from self.driver.widgets()
         yield Status(id="status")
         yield self._prompt
@@ -157,7 +157,7 @@ class TraceScreen(Screen[None]):
         self.arrangement.share_room()
 
     def _draw(self, view: View) -> None:
-        for panel in self.query(Panel):
+        for panel in self._panels:
             panel.show(view)
         self.query_one(Title).show(view)
         self.query_one(Status).show(view)
@@ -271,7 +271,8 @@ class TraceScreen(Screen[None]):
             node = message.match.node
             view = replace(view, found=(node, message.match.text))
         if before is not None and before.recording.key.file == recording.key.file:
-            view = replace(view, thread=before.thread, busy=before.busy)
+            text = before.text if before.recording.is_of(recording.meta) else None
+            view = replace(view, thread=before.thread, busy=before.busy, text=text)
         is_on_caller = all(thread.queue < 0 for thread in recording.threads.values())
         if before is None and is_on_caller and not self.driver.goes_on and recording.is_over:
             self.arrangement.yield_queues()

@@ -71,10 +71,8 @@ class Events(LineList):
         self._seqs: Sequence[int] = ()
         """Of the events that the filter lets through."""
 
-    def show(self, view: View) -> None:
+    def take_over(self, view: View, before: View | None) -> None:
         """Draw ``view``; the cursor goes with the playhead when that has moved."""
-        before = self.view
-        super().show(view)
         is_new = before is None or not view.recording.is_same(before.recording)
         if is_new:
             self.filter(None)

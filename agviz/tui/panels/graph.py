@@ -39,7 +39,7 @@ class GraphPanel(LineList):
     """One line per node, or per fold of neighbours."""
 
     HEADING = "Graph"
-    DRAWS = ("recording", "moment", "thread", "marks")
+    DRAWS = ("recording", "moment", "selected", "thread", "marks")
     HAS_HEADER = True
     EMPTY = "No nodes: the dependencies were never computed."
     HELP = (
@@ -66,10 +66,8 @@ class GraphPanel(LineList):
         self._folding: Folding | None = None
         self._started = 0
 
-    def show(self, view: View) -> None:
+    def take_over(self, view: View, before: View | None) -> None:
         """Draw ``view``, and put the cursor on the selected node."""
-        before = self.view
-        super().show(view)
         columns = view.recording.columns
         is_new = before is None or not view.recording.is_same(before.recording)
         if is_new or (before is not None and before.thread != view.thread):

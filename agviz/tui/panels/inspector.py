@@ -20,7 +20,7 @@ class Inspector(LineList):
     """Facts about a node, and links to its neighbours."""
 
     HEADING = "Inspector"
-    DRAWS = ("recording", "moment", "selected", "story", "stop_tensors")
+    DRAWS = ("recording", "moment", "selected", "story", "stop_tensors", "stopped_threads")
     EMPTY = "No node is selected yet: press n, or choose one in the list of nodes."
     HELP = (
         "The selected node: its state at the playhead, the gradients it received and gave,"
@@ -46,10 +46,8 @@ class Inspector(LineList):
         self._entries: list[Entry] = []
         self._node: int | None = None
 
-    def show(self, view: View) -> None:
+    def take_over(self, view: View, before: View | None) -> None:
         """Draw the selected node of ``view``, once it was read; until then what was drawn stays."""
-        before = self.view
-        super().show(view)
         node, story = view.selected, view.story
         if node is None or story is None or story.node.index != node:
             if node is None or before is None or not view.recording.is_same(before.recording):
@@ -71,7 +69,7 @@ class Inspector(LineList):
     def on_resize(self) -> None:
         """Wrap anew."""
         if self.view is not None:
-            self.show(self.view)
+            self.take_over(self.view, self.view)
         super().on_resize()
 
     def action_follow(self) -> None:

@@ -59,7 +59,7 @@ class ModulesPanel(LineList):
     """One line per module."""
 
     HEADING = "Modules"
-    DRAWS = ("selected", "modules")
+    DRAWS = ("recording", "selected", "modules")
     HAS_HEADER = True
     EMPTY = "Reading the modules …"
     HELP = (
@@ -102,19 +102,15 @@ class ModulesPanel(LineList):
         self._order = _ORDERS[0]
         self._longest = _LEAST_NAME
 
-    def show(self, view: View) -> None:
+    def take_over(self, view: View, before: View | None) -> None:
         """Draw the tree of ``view``, once it was read."""
-        before = self.view
-        super().show(view)
         if not self.display:
             return
         if before is not None and before.recording.key.file != view.recording.key.file:
             self._is_new = True
-        tree, recording = view.modules, view.recording
-        if recording.columns.is_complete and (
-            tree is None or tree.event_count != recording.event_count
-        ):
+        if view.lacks("modules"):
             self.screen.post_message(self.TreeWanted())
+        tree = view.modules
         if tree is None:
             self._tree, self.line_count = None, 0
         elif tree is not self._tree:
@@ -128,7 +124,7 @@ class ModulesPanel(LineList):
     def on_show(self) -> None:
         """Show what has become of the view meanwhile."""
         if self.view is not None:
-            self.show(self.view)
+            self.take_over(self.view, self.view)
 
     @property
     def subject(self) -> str:

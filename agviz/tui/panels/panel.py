@@ -17,7 +17,7 @@ from textual.strip import Strip
 from agviz.tui.text import beginning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from typing import Self
 
     from agviz.tui.model import View
@@ -58,7 +58,7 @@ class Panel(ScrollView):
 
     HEADING: ClassVar[str]
     DRAWS: ClassVar[tuple[str, ...]]
-    """The fields of a view that this panel draws."""
+    """The fields of a view that this panel draws, or makes of what it draws."""
 
     HELP: ClassVar[str]
     """What the panel shows, for its help: paragraphs of plain text."""
@@ -85,8 +85,8 @@ class Panel(ScrollView):
         self._is_stale = False
         self._rows: list[tuple[Line, str]] = []
         """The lines as they were when they were last compared."""
-        self._made: dict[tuple[int, Size], tuple[Line, str]] = {}
-        """Of these, by place and size of the panel, those that are about to be painted: to make
+        self._made_for: Size | None = None
+        """The size of the panel with which they are as they are now; None: they may not be. To make
         them anew is a tenth of what a key takes."""
         self._subtitle = ""
         self._borders_only = False
@@ -98,7 +98,16 @@ class Panel(ScrollView):
         if before is None or any(
             getattr(before, field) is not getattr(view, field) for field in self.DRAWS
         ):
+            self.take_over(view, before)
             self.redraw()
+
+    def take_over(self, view: View, before: View | None) -> None:
+        """Make what the lines are drawn from.
+
+        Args:
+            view: what is shown now.
+            before: another one, which differed in what this panel draws; None: there was none.
+        """
 
     def row(self, y: int, width: int) -> tuple[Line, str]:
         """What is on line ``y`` of the screen, and the look that is its background."""
@@ -107,14 +116,14 @@ class Panel(ScrollView):
     def render_line(self, y: int) -> Strip:
         """Draw line ``y`` of the screen."""
         size = self.scrollable_content_region.size
-        made = self._made.pop((y, size), None)
-        line, background = self.row(y, size.width) if made is None else made
+        is_made = self._made_for == size and y < len(self._rows)
+        line, background = self._rows[y] if is_made else self.row(y, size.width)
         return self.strip(line, size.width, background)
 
     def redraw(self) -> None:
         """Paint the lines that look different now, once everything that is to come has come."""
         self._is_stale = True
-        self._made = {}
+        self._made_for = None
         self.check_idle()
 
     def on_idle(self) -> None:
@@ -124,15 +133,14 @@ class Panel(ScrollView):
             before = self._rows
             width, height = size = self.scrollable_content_region.size
             self._rows = [self.row(y, width) for y in range(height)]
-            changed: Sequence[int] = range(height)
             if len(before) != height:
                 self.refresh()
             else:
                 pairs = enumerate(zip(before, self._rows, strict=True))
-                changed = [y for y, (old, new) in pairs if old != new]
+                changed = [Region(0, y, width, 1) for y, (old, new) in pairs if old != new]
                 if changed:
-                    self.refresh(*(Region(0, y, width, 1) for y in changed))
-            self._made = {(y, size): self._rows[y] for y in changed}
+                    self.refresh(*changed)
+            self._made_for = size
 
     def _size_updated(
         self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
@@ -149,7 +157,7 @@ class Panel(ScrollView):
         recompose: bool = False,
     ) -> Self:
         """Paint the whole panel, or parts of it."""
-        self._made = {}
+        self._made_for = None
         if self._borders_only:
             width, height = self.content_size
             regions = (Region(-1, height, width + 2, 1),)
@@ -212,12 +220,15 @@ class Panel(ScrollView):
     def strip(self, line: Iterable[Span], width: int, background: str = "") -> Strip:
         """``line`` in exactly ``width`` cells, with ``…`` at its end where it is too long."""
         segments = [Segment(span.text, self.look(span.look, background)) for span in line]
-        strip, filler = Strip(segments), self.look("", background)
-        if strip.cell_length > width > 0:
+        filler = self.look("", background)
+        used = sum(cell_len(segment.text) for segment in segments)
+        if used > width > 0:
+            strip = Strip(segments)
             kept = cell_len(beginning(strip.text, width - 1))
-            cut = Strip([*strip.crop(0, kept), Segment("…", filler)])
-            return cut.adjust_cell_length(width, filler)
-        return strip.adjust_cell_length(width, filler)
+            segments, used = [*strip.crop(0, kept), Segment("…", filler)], kept + 1
+        if used < width:
+            segments.append(Segment(" " * (width - used), filler))
+        return Strip(segments, max(used, width))
 
     @property
     def inner_width(self) -> int:

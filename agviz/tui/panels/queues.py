@@ -41,10 +41,8 @@ class Queues(LineList):
         self._headings: list[int] = []
         """The line on which each queue begins."""
 
-    def show(self, view: View) -> None:
+    def take_over(self, view: View, before: View | None) -> None:
         """Draw the queues of ``view``."""
-        before = self.view
-        super().show(view)
         if before is None or before.moment is not view.moment:
             self._queues = view.moment.queues
             lines = [1 + max(1, len(queue.tasks)) for queue in self._queues]

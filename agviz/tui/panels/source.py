@@ -44,7 +44,7 @@ class SourcePanel(LineList):
     """One line per line of the file."""
 
     HEADING = "Source"
-    DRAWS = ("selected", "story", "figures", "text", "marks", "line_marks")
+    DRAWS = ("recording", "selected", "story", "figures", "text", "marks", "line_marks")
     HAS_HEADER = True
     EMPTY = "No line of the program is known for this node."
     HELP = (
@@ -91,10 +91,8 @@ class SourcePanel(LineList):
         """The file that was asked for last."""
         self._widths = _SourceWidths(1, 0, 0, 0)
 
-    def show(self, view: View) -> None:
+    def take_over(self, view: View, before: View | None) -> None:
         """Draw the line of the selected node of ``view``, once that was read."""
-        before = self.view
-        super().show(view)
         if not self.display:
             return
         is_new = before is None or not view.recording.is_same(before.recording)
@@ -103,7 +101,8 @@ class SourcePanel(LineList):
         if before is not None and before.recording.key.file != view.recording.key.file:
             self._frame, self._text, self._lines, self._asked = None, None, [], ""
             self.line_count = 0
-        self._want_figures(view)
+        if view.lacks("figures"):
+            self.screen.post_message(self.FiguresWanted())
         if view.story is not None and view.story.node.index == view.selected:
             self._show_node(view, view.story.node.index)
         if is_new or before is None or before.figures is not view.figures:
@@ -113,14 +112,7 @@ class SourcePanel(LineList):
         """Show what has become of the view meanwhile."""
         if self.view is not None:
             self._node = None
-            self.show(self.view)
-
-    def _want_figures(self, view: View) -> None:
-        known, recording = view.figures, view.recording
-        if recording.columns.is_complete and (
-            known is None or known.event_count != recording.event_count
-        ):
-            self.screen.post_message(self.FiguresWanted())
+            self.take_over(self.view, self.view)
 
     def _show_node(self, view: View, node: int) -> None:
         """Show the line of a node that was read."""
@@ -305,9 +297,9 @@ def _halved(text: Line) -> Line:
         blank += len(span.text) - len(stripped)
         if stripped:
             break
-    rest, skip = [], blank - blank // 2
-    for span in text:
-        cut = min(skip, len(span.text))
-        skip -= cut
-        rest.append(span._replace(text=span.text[cut:]))
-    return rest
+    skip = blank - blank // 2
+    for place, span in enumerate(text):
+        if skip < len(span.text):
+            return [span._replace(text=span.text[skip:]), *text[place + 1 :]]
+        skip -= len(span.text)
+    return []

@@ -90,10 +90,8 @@ class Threads(Panel):
         self._picked = -1
         """Where the mouse was last."""
 
-    def show(self, view: View) -> None:
+    def take_over(self, view: View, before: View | None) -> None:
         """Draw ``view``; the window goes with the playhead."""
-        before = self.view
-        super().show(view)
         recording, columns = view.recording, view.recording.columns
         if before is None or not recording.is_same(before.recording):
             self._window = None

@@ -20,7 +20,7 @@ from agviz.tui.panels.compare import CompareAnswer, CompareList
 from agviz.tui.panels.panel import Panels
 from agviz.tui.reader_thread import Start
 from agviz.tui.screens.help import Help, keys_of
-from agviz.tui.stack import is_open
+from agviz.tui.stack import is_open, leave
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
@@ -234,7 +234,7 @@ class CompareScreen(ModeScreen[Start | None]):
             return
         seq = columns.starts[node]
         why = "" if seq >= 0 else "this node never ran"
-        self.dismiss(Start(self.pair[message.side], seq, why))
+        leave(self, Start(self.pair[message.side], seq, why))
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
         """Go to what is sought."""

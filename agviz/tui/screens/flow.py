@@ -16,7 +16,7 @@ from agviz.tui.panels.flow import FlowHistory, FlowList, FlowSentence
 from agviz.tui.panels.panel import Panels
 from agviz.tui.screens.answer import show_answer
 from agviz.tui.screens.help import Help, keys_of
-from agviz.tui.stack import is_open
+from agviz.tui.stack import is_open, leave
 from agviz.words.safe import clean
 from agviz.words.units import ordinal, plural
 
@@ -191,8 +191,7 @@ class FlowScreen(Screen["StepPlace | None"]):
             self._reader.ask(place_of(step), self._open)
 
     def _open(self, place: StepPlace) -> None:
-        if is_open(self):
-            self.dismiss(place)
+        leave(self, place)
 
     def action_why(self) -> None:
         """Explain the gradient of the parameter, or what is unusual about the pass."""

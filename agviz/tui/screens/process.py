@@ -18,7 +18,7 @@ from agviz.tui.panels.process import ProcessLanes, ProcessSums
 from agviz.tui.process_reading import place_of, read_neighbours, read_window, sum_up
 from agviz.tui.reader_thread import Start
 from agviz.tui.screens.help import Help, keys_of
-from agviz.tui.stack import is_open
+from agviz.tui.stack import is_open, leave
 from agviz.words.safe import clean
 from agviz.words.units import duration
 
@@ -184,8 +184,7 @@ class ProcessScreen(ModeScreen[Start | None]):
             self._reader.ask(place_of(span, self._recording.key.file), self._open)
 
     def _open(self, start: Start) -> None:
-        if is_open(self):
-            self.dismiss(start)
+        leave(self, start)
 
     def action_sum(self) -> None:
         """Sum up the stretch that was chosen, or what is shown."""

@@ -23,7 +23,7 @@ from agviz.tui.run_reading import ORDERS, judge, order_run, place_in, read_run
 from agviz.tui.screens.help import Help, keys_of
 from agviz.tui.screens.tour import Tour
 from agviz.tui.size_classes import take_size_classes
-from agviz.tui.stack import is_open
+from agviz.tui.stack import is_open, leave
 from agviz.words.safe import clean
 from agviz.words.units import plural
 
@@ -268,7 +268,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
             self._ask(place_in(row, self.file), self._open)
 
     def _open(self, start: Start) -> None:
-        self.dismiss(start)
+        leave(self, start)
 
     def on_input_changed(self, message: Input.Changed) -> None:
         """List what fits."""
@@ -321,9 +321,9 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         self.app.push_screen(FlowScreen(recording, self._reader, target), self._open_place)
 
     def _open_place(self, place: StepPlace | None) -> None:
-        if place is not None and is_open(self):
+        if place is not None:
             key = Key(self.file, place.graph_task)
-            self.dismiss(Start(key, -1 if place.seq is None else place.seq, ""))
+            leave(self, Start(key, -1 if place.seq is None else place.seq, ""))
 
     def action_sort(self) -> None:
         """Sort by what comes next."""
@@ -367,7 +367,7 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
             if found.pair is None:
                 self.notify(found.said, markup=False)
             else:
-                self.dismiss(found)
+                leave(self, found)
 
     def action_copy(self) -> None:
         """Copy the line under the cursor."""
