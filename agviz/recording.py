@@ -19,7 +19,6 @@ from agviz import hang_report
 from agviz.after_import import after_import
 from agviz.analysis.coverage import coverage
 from agviz.analysis.untrained import untrained
-from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.record.elements.forward_origins import ForwardOrigins
 from agviz.record.grad_mode import GradMode
@@ -35,7 +34,6 @@ from agviz.record.ring_store import RingStore
 from agviz.record.steps.observer import StepObserver
 from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
 from agviz.signals import SignalListener
-from agviz.traces.reader import Trace
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes
 from agviz_engine.engines import EXACT, choose
@@ -638,6 +636,9 @@ def _without_advice(sentence: str) -> str:
 
 def outcome(path: Path) -> str:
     """What a recording that ended has left behind, in a sentence."""
+    from agviz.analysis.verdict import verdicts
+    from agviz.traces.reader import Trace
+
     try:
         with Trace.open(path) as trace:
             tasks = trace.graph_tasks
@@ -661,6 +662,8 @@ def outcome(path: Path) -> str:
 
 def _of_kept_nodes(path: Path) -> str:
     """How to go on with the nodes that can be run alone."""
+    from agviz.traces.reader import Trace
+
     try:
         with Trace.open(path) as trace:
             is_any = bool(trace.isolated())

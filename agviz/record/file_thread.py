@@ -22,7 +22,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz.errors import TraceError
-from agviz.record import shortcuts
 from agviz.record.forward_ops import ForwardOps
 from agviz.record.journal import Journal
 from agviz.record.new_file import alone_in, create, remove
@@ -271,8 +270,11 @@ class FileThread:
             "ended": self.ended,
         }
         writer.write_meta(facts)
-        with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
-            shortcuts.store(self.path, writer)  # the file is complete without them
+        # The file is complete without them.
+        with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError, ImportError):
+            from agviz.record import shortcuts
+
+            shortcuts.store(self.path, writer)
 
     def _drain_until_closed(self, writer: Writer) -> None:
         while True:
