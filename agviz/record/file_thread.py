@@ -125,7 +125,8 @@ class FileThread:
         self._writing = threading.RLock()
         self.stopped = ""
         """Why the recording has come to a regular end before it was closed."""
-        self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
+        self._thread: threading.Thread | None = None
+        """None: the file has not been opened."""
         _threads.add(self)
 
     @property
@@ -152,6 +153,9 @@ class FileThread:
                     self.path, self._facts, page_bytes=page_bytes, replace=self._replace
                 )
             try:
+                self._thread = threading.Thread(
+                    target=self._run, name="agviz-recorder", daemon=True
+                )
                 self._thread.start()
             except RuntimeError as error:  # there are too many, or the interpreter ends
                 self._opened.set_exception(error)
@@ -170,7 +174,7 @@ class FileThread:
         was_recording = self.is_recording
         self._closing.set()
         self._wake.set()
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()
         self.refuse()
         if was_recording and not self.is_wanted:
@@ -200,7 +204,8 @@ class FileThread:
         self._wake.set()
         deadline = time.monotonic() + timeout
         while not written.wait(0.05):
-            if time.monotonic() > deadline or not self._thread.is_alive():
+            is_alive = self._thread is not None and self._thread.is_alive()
+            if time.monotonic() > deadline or not is_alive:
                 return written.is_set()
         return True
 
