@@ -80,7 +80,7 @@ class Recording(Instrument):
         self.provenance = Provenance() if self.options.provenance else None
         self.grad_mode = GradMode()
         self.step_observer = StepObserver(self.names, self.provenance)
-        self._steps = OptimizerSteps(self._stepped, self.step_observer.called)
+        self._steps: OptimizerSteps | None = None
         self._elements: ElementKeeper | None = None
         self.forward: CheckForward | None = None
         """What observes calls of torch functions, once torch is there, if it is wanted."""
@@ -97,7 +97,7 @@ class Recording(Instrument):
         self._observer: Recorder | Gate | None = None
         """The instrument that observes the engine for it; None: itself, to open the file."""
         self._listening: SignalListener | None = None
-        self._leaving = Leaving(lambda: self.recorder)
+        self._leaving: Leaving | None = None
         self._opening = threading.Lock()
         self._is_over = False
         self.is_child = False
@@ -200,6 +200,7 @@ class Recording(Instrument):
             self._conversions.start()
             self._installed.callback(self._conversions.stop)
         self.grad_mode.start()
+        self._steps = OptimizerSteps(self._stepped, self.step_observer.called)
         self._steps.start()
         if self.provenance is not None:
             self.provenance.start()
@@ -335,8 +336,11 @@ class Recording(Instrument):
             self.forward.stop()
         self.names.stop()
         self.grad_mode.stop()
-        self._leaving.stop()
-        self._steps.stop()
+        if self._leaving is not None:
+            self._leaving.stop()
+        if self._steps is not None:
+            self._steps.stop()
+            self._steps = None
         self.step_observer.stop()
         if self.provenance is not None:
             self.provenance.stop()
@@ -348,6 +352,7 @@ class Recording(Instrument):
         this has to come before all of the program's own.
         """
         atexit.register(self._exit)
+        self._leaving = Leaving(lambda: self.recorder)
         self._leaving.start()
         os.register_at_fork(after_in_child=self._forked)
 

@@ -187,6 +187,16 @@ class FileThread:
         self.journal.refuse()
         self.side.clear()
 
+    def unbind(self) -> None:
+        """Call nobody any more.
+
+        Those that are called refer to this: now all are gone as soon as nobody asks for them, and
+        the garbage collector need not find them.
+        """
+        self.early = list
+        self.when_overdue = self.when_refusing = self.when_drained = None
+        self.when_stopped = self.when_timed_out = None
+
     def wake(self) -> None:
         """Commit soon."""
         self._wake.set()

@@ -251,7 +251,7 @@ class Names:
         self._tensor: type[Tensor]
         self._lock = threading.RLock()
         self._handles: list[RemovableHandle] = []
-        self._forget_swaps: Callable[[], None] = lambda: None
+        self._forget_swaps: Callable[[], None] = _nothing
         self._next_number: Callable[[], int]
         self._is_compiling: Callable[[], bool]
         self._engine_thread: Callable[[], EngineThread]
@@ -293,6 +293,7 @@ class Names:
         while self._handles:
             self._handles.pop().remove()
         self._forget_swaps()
+        self._forget_swaps = _nothing
 
     def roots(self) -> list[tuple[str, Module]]:
         """The outermost modules that are alive, each with what its parameters' names begin with."""
@@ -577,6 +578,10 @@ class Names:
         if len(self._roots) < 2:
             return False
         return sum(root.has_parameters and root.module() is not None for root in self._roots) > 1
+
+
+def _nothing() -> None:
+    """Take back nothing."""
 
 
 def _facts(parameter: Any) -> tuple[tuple[int, ...] | None, torch.dtype, bool]:

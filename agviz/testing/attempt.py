@@ -145,6 +145,7 @@ class Attempt:
         self.stop()
         if self._recorder is not None:
             self._recording.late.give_up()
+            self._recorder.discard()
 
     @functools.cached_property
     def live(self) -> RunningTrace:
