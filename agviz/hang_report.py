@@ -9,9 +9,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.hang import hang
 from agviz.errors import TraceError
-from agviz.traces.reader import Trace
 from agviz.words.safe import clean
 
 if TYPE_CHECKING:
@@ -65,6 +63,9 @@ def _flush(stream: Any) -> None:
 
 def report(path: Path) -> None:
     """Print what holds the backward passes that are being recorded into ``path``."""
+    from agviz.analysis.hang import hang
+    from agviz.traces.reader import Trace
+
     try:
         with Trace.open(path) as trace:
             found = hang(trace, time.monotonic_ns())

@@ -19,7 +19,6 @@ from agviz import hang_report
 from agviz.after_import import after_import
 from agviz.analysis.coverage import coverage
 from agviz.analysis.untrained import untrained
-from agviz.analysis.verdict import verdicts
 from agviz.errors import AgvizError, TraceError
 from agviz.record.elements.forward_origins import ForwardOrigins
 from agviz.record.grad_mode import GradMode
@@ -35,7 +34,6 @@ from agviz.record.ring_store import RingStore
 from agviz.record.steps.observer import StepObserver
 from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
 from agviz.signals import SignalListener
-from agviz.traces.reader import Trace
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes
 from agviz_engine.engines import EXACT, choose
@@ -82,7 +80,7 @@ class Recording(Instrument):
         self.provenance = Provenance() if self.options.provenance else None
         self.grad_mode = GradMode()
         self.step_observer = StepObserver(self.names, self.provenance)
-        self._steps = OptimizerSteps(self._stepped, self.step_observer.called)
+        self._steps: OptimizerSteps | None = None
         self._elements: ElementKeeper | None = None
         self.forward: CheckForward | None = None
         """What observes calls of torch functions, once torch is there, if it is wanted."""
@@ -99,7 +97,7 @@ class Recording(Instrument):
         self._observer: Recorder | Gate | None = None
         """The instrument that observes the engine for it; None: itself, to open the file."""
         self._listening: SignalListener | None = None
-        self._leaving = Leaving(lambda: self.recorder)
+        self._leaving: Leaving | None = None
         self._opening = threading.Lock()
         self._is_over = False
         self.is_child = False
@@ -202,6 +200,7 @@ class Recording(Instrument):
             self._conversions.start()
             self._installed.callback(self._conversions.stop)
         self.grad_mode.start()
+        self._steps = OptimizerSteps(self._stepped, self.step_observer.called)
         self._steps.start()
         if self.provenance is not None:
             self.provenance.start()
@@ -337,8 +336,11 @@ class Recording(Instrument):
             self.forward.stop()
         self.names.stop()
         self.grad_mode.stop()
-        self._leaving.stop()
-        self._steps.stop()
+        if self._leaving is not None:
+            self._leaving.stop()
+        if self._steps is not None:
+            self._steps.stop()
+            self._steps = None
         self.step_observer.stop()
         if self.provenance is not None:
             self.provenance.stop()
@@ -350,6 +352,7 @@ class Recording(Instrument):
         this has to come before all of the program's own.
         """
         atexit.register(self._exit)
+        self._leaving = Leaving(lambda: self.recorder)
         self._leaving.start()
         os.register_at_fork(after_in_child=self._forked)
 
@@ -638,6 +641,9 @@ def _without_advice(sentence: str) -> str:
 
 def outcome(path: Path) -> str:
     """What a recording that ended has left behind, in a sentence."""
+    from agviz.analysis.verdict import verdicts
+    from agviz.traces.reader import Trace
+
     try:
         with Trace.open(path) as trace:
             tasks = trace.graph_tasks
@@ -661,6 +667,8 @@ def outcome(path: Path) -> str:
 
 def _of_kept_nodes(path: Path) -> str:
     """How to go on with the nodes that can be run alone."""
+    from agviz.traces.reader import Trace
+
     try:
         with Trace.open(path) as trace:
             is_any = bool(trace.isolated())

@@ -89,6 +89,17 @@ OPENED_LATE = {
     "agviz.tui.screens.process",
 }
 """Modules of ours that the terminal UI imports behind its first screen."""
+EXPLAINED_LATE = {
+    "agviz.analysis.explanation",
+    "agviz.analysis.hang",
+    "agviz.analysis.raised",
+    "agviz.analysis.verdict",
+    "agviz.recorded",
+    "agviz.testing.checks",
+    "agviz.testing.pages",
+    "agviz.traces.reader",
+}
+"""Modules of ours that pytest imports only where a test failed, or asks for its trace."""
 
 
 class When(Enum):
@@ -333,7 +344,7 @@ def needless_late_imports(sources: Mapping[str, str]) -> list[str]:
                 continue
             seen.add(current)
             package = current.partition(".")[0]
-            heavy |= {current, package} & (HEAVY | KEPT_LATE | OPENED_LATE)
+            heavy |= {current, package} & (HEAVY | KEPT_LATE | OPENED_LATE | EXPLAINED_LATE)
             below = at_start.get(current, [])
             if package == "agviz_engine" and any(is_within(each, "torch") for each in below):
                 heavy.add("agviz_engine")
@@ -504,16 +515,28 @@ def test_importing_what_reads_leaves_torch_out(tmp_path: Path) -> None:
     assert imports_of_torch(modules, tmp_path) == ""
 
 
-def test_the_first_screen_of_the_terminal_ui_is_not_behind_all_others() -> None:
+def imported_with(module: str) -> set[str]:
+    """A module and all that its import brings."""
     at_start = imported_at_start(read_sources())
-    seen, to_visit = set(), ["agviz.tui.app"]
+    seen, to_visit = set(), [module]
     while to_visit:
         current = to_visit.pop()
         if current not in seen:
             seen.add(current)
             to_visit += at_start.get(current, [])
+    return seen
+
+
+def test_the_first_screen_of_the_terminal_ui_is_not_behind_all_others() -> None:
+    seen = imported_with("agviz.tui.app")
     assert "agviz.tui.screens.run" in seen
     assert seen.isdisjoint(OPENED_LATE)
+
+
+def test_a_suite_that_passes_pays_for_no_explanation() -> None:
+    seen = imported_with("agviz.testing.session")
+    assert "agviz.record.recorder" in seen
+    assert seen.isdisjoint(EXPLAINED_LATE)
 
 
 def test_importing_the_events_leaves_torch_out(tmp_path: Path) -> None:

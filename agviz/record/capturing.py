@@ -151,6 +151,14 @@ def positions(begin: int, end: int) -> list[tuple[CodeType, int]]:
     return [(frame.code, frame.instruction) for frame in reversed(frames)]
 
 
+def line_of(code: CodeType, instruction: int) -> int:
+    """The line of an instruction in :func:`positions`, or of a frame's ``f_lasti``."""
+    for begin, end, line in code.co_lines():
+        if begin <= instruction < end:
+            return line or code.co_firstlineno
+    return code.co_firstlineno
+
+
 def _checked(address: int, count: int) -> list[int]:
     """As :func:`_words`, wherever that leads."""
     found: list[int] = []

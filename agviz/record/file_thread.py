@@ -22,7 +22,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz.errors import TraceError
-from agviz.record import shortcuts
 from agviz.record.forward_ops import ForwardOps
 from agviz.record.journal import Journal
 from agviz.record.new_file import alone_in, create, remove
@@ -126,7 +125,8 @@ class FileThread:
         self._writing = threading.RLock()
         self.stopped = ""
         """Why the recording has come to a regular end before it was closed."""
-        self._thread = threading.Thread(target=self._run, name="agviz-recorder", daemon=True)
+        self._thread: threading.Thread | None = None
+        """None: the file has not been opened."""
         _threads.add(self)
 
     @property
@@ -153,6 +153,9 @@ class FileThread:
                     self.path, self._facts, page_bytes=page_bytes, replace=self._replace
                 )
             try:
+                self._thread = threading.Thread(
+                    target=self._run, name="agviz-recorder", daemon=True
+                )
                 self._thread.start()
             except RuntimeError as error:  # there are too many, or the interpreter ends
                 self._opened.set_exception(error)
@@ -171,7 +174,7 @@ class FileThread:
         was_recording = self.is_recording
         self._closing.set()
         self._wake.set()
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()
         self.refuse()
         if was_recording and not self.is_wanted:
@@ -183,6 +186,16 @@ class FileThread:
             self.when_refusing()
         self.journal.refuse()
         self.side.clear()
+
+    def unbind(self) -> None:
+        """Call nobody any more.
+
+        Those that are called refer to this: now all are gone as soon as nobody asks for them, and
+        the garbage collector need not find them.
+        """
+        self.early = list
+        self.when_overdue = self.when_refusing = self.when_drained = None
+        self.when_stopped = self.when_timed_out = None
 
     def wake(self) -> None:
         """Commit soon."""
@@ -201,7 +214,8 @@ class FileThread:
         self._wake.set()
         deadline = time.monotonic() + timeout
         while not written.wait(0.05):
-            if time.monotonic() > deadline or not self._thread.is_alive():
+            is_alive = self._thread is not None and self._thread.is_alive()
+            if time.monotonic() > deadline or not is_alive:
                 return written.is_set()
         return True
 
@@ -271,8 +285,11 @@ class FileThread:
             "ended": self.ended,
         }
         writer.write_meta(facts)
-        with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError):
-            shortcuts.store(self.path, writer)  # the file is complete without them
+        # The file is complete without them.
+        with contextlib.suppress(TraceError, sqlite3.Error, ValueError, OverflowError, ImportError):
+            from agviz.record import shortcuts
+
+            shortcuts.store(self.path, writer)
 
     def _drain_until_closed(self, writer: Writer) -> None:
         while True:

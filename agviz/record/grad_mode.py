@@ -12,6 +12,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from agviz.record.capturing import line_of
+
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
@@ -60,13 +62,15 @@ class GradMode:
         """
         places = getattr(self._here, "places", None) or ()
         return tuple(
-            files.frame(code.co_filename, line, code.co_name) for code, line in reversed(places)
+            files.frame(code.co_filename, line_of(code, instruction), code.co_name)
+            for code, instruction in reversed(places)
         )
 
 
 def _places(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+    """Code and instruction of each; to find the line takes longer, and is seldom asked for."""
     found: list[tuple[CodeType, int]] = []
     while frame is not None and len(found) < _MOST_FRAMES:
-        found.append((frame.f_code, frame.f_lineno))
+        found.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return found

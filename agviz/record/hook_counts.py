@@ -98,4 +98,4 @@ def _owners(names: Names) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _hooks(owner: Any, kinds: tuple[str, ...]) -> list[Any]:
-    return [hook for kind in kinds for hook in (getattr(owner, kind, None) or {}).values()]
+    return [hook for kind in kinds if (of := getattr(owner, kind, None)) for hook in of.values()]

@@ -14,6 +14,7 @@ import itertools
 import os
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 from agviz.errors import TraceError
@@ -124,14 +125,15 @@ class _Clock:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._due: list[tuple[float, int, LateStore]] = []
-        """A heap; the number separates what is due at the same time."""
+        self._due: list[tuple[float, int, weakref.ref[LateStore]]] = []
+        """A heap; the number separates what is due at the same time. What has been let go is not
+        kept for it: the garbage collector would visit all that hangs on it."""
         self._next_number = itertools.count().__next__
 
     def remember(self, when: float, store: LateStore) -> None:
         """Have ``store`` make its file at a time of ``time.monotonic()``."""
         with self._changed:
-            entry = when, self._next_number(), store
+            entry = when, self._next_number(), weakref.ref(store)
             heapq.heappush(self._due, entry)
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -149,16 +151,22 @@ class _Clock:
         """Wait for the next that is due and still records; None: there is none."""
         with self._changed:
             while self._due:
-                when, _, store = self._due[0]
+                when, _, known = self._due[0]
                 left = when - time.monotonic()
-                if left > 0 and store.is_recording:
+                if left > 0 and _is_recording(known):
                     self._changed.wait(left)
                     continue
                 heapq.heappop(self._due)
-                if store.is_recording:
+                store = known()
+                if store is not None and store.is_recording:
                     return store
             self._thread = None
             return None
+
+
+def _is_recording(known: weakref.ref[LateStore]) -> bool:
+    store = known()
+    return store is not None and store.is_recording
 
 
 _clock = _Clock()

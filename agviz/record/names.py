@@ -10,7 +10,6 @@ are known by identity, weakly: a name keeps no model alive.
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import math
 import threading
@@ -25,7 +24,7 @@ from agviz.record.parameter_norms import ParameterNorms
 from agviz.record.swapping import when_swapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import torch
     from torch import Tensor
@@ -252,7 +251,7 @@ class Names:
         self._tensor: type[Tensor]
         self._lock = threading.RLock()
         self._handles: list[RemovableHandle] = []
-        self._forget_swaps: Callable[[], None] = lambda: None
+        self._forget_swaps: Callable[[], None] = _nothing
         self._next_number: Callable[[], int]
         self._is_compiling: Callable[[], bool]
         self._engine_thread: Callable[[], EngineThread]
@@ -294,6 +293,7 @@ class Names:
         while self._handles:
             self._handles.pop().remove()
         self._forget_swaps()
+        self._forget_swaps = _nothing
 
     def roots(self) -> list[tuple[str, Module]]:
         """The outermost modules that are alive, each with what its parameters' names begin with."""
@@ -547,11 +547,12 @@ class Names:
         module = root.module()
         if module is None:
             return
-        for path, part in module.named_modules():
+        parts = dict(module.named_modules())
+        for path, part in parts.items():
             self._learn(self._modules, part, _Place(root, _plain(path)))
-        for path, parameter in module.named_parameters():
+        for path, parameter in _parameters(module, parts):
             self._learn(self._parameters, parameter, _Place(root, _plain(path)))
-        inside = {id(part) for part in itertools.islice(module.modules(), 1, None)}
+        inside = {id(part) for part in parts.values() if part is not module}
         self._roots = [
             other
             for other in self._roots
@@ -579,6 +580,10 @@ class Names:
         return sum(root.has_parameters and root.module() is not None for root in self._roots) > 1
 
 
+def _nothing() -> None:
+    """Take back nothing."""
+
+
 def _facts(parameter: Any) -> tuple[tuple[int, ...] | None, torch.dtype, bool]:
     """Shape (None: not known), dtype, whether it requires a gradient."""
     try:
@@ -594,7 +599,28 @@ def _forget(known: dict[int, tuple[weakref.ref[Any], _Place]], key: int, dead: A
         del known[key]
 
 
+def _parameters(module: Module, parts: dict[str, Module]) -> Iterable[tuple[str, Tensor]]:
+    """What a module's ``named_parameters`` gives, which would walk through all parts once more.
+
+    Args:
+        module: the outermost one.
+        parts: what its ``named_modules`` gives.
+    """
+    import torch
+
+    if type(module).named_parameters is not torch.nn.Module.named_parameters:
+        return module.named_parameters()  # FSDP's has names of its own
+    found: dict[int, tuple[str, Tensor]] = {}
+    for path, part in parts.items():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                found.setdefault(id(parameter), (f"{path}.{name}" if path else name, parameter))
+    return found.values()
+
+
 def _plain(path: str) -> str:
+    if _COMPILED not in path:
+        return path
     return ".".join(part for part in path.split(".") if part != _COMPILED)
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _MOST_NUMBERS: Final = 2**28
 """That are measured at once; it takes some tenths of a second."""
+_FEW_NUMBERS: Final = 4_096
+"""Of one parameter, which are read one after the other: sooner than torch is called."""
 _MOST_KNOWN: Final = 200_000
 
 
@@ -77,6 +79,25 @@ def _storage(parameter: Tensor) -> StorageWeakRef:
 
 
 def _measured(parameters: Sequence[Tensor]) -> list[float | None]:
+    from agviz.measure.health import FINITE, found_at_once
+
+    found: list[float | None] = []
+    others: list[int] = []
+    for number, parameter in enumerate(parameters):
+        at_once = found_at_once(parameter) if parameter.numel() <= _FEW_NUMBERS else None
+        found.append(None)
+        if at_once is None:
+            others.append(number)
+        elif at_once[1][FINITE] == at_once[0].numel and math.isfinite(at_once[1][-1]):
+            found[-1] = at_once[1][-1]
+    if others:
+        measured = _measured_by_torch([parameters[number] for number in others])
+        for number, norm in zip(others, measured, strict=True):
+            found[number] = norm
+    return found
+
+
+def _measured_by_torch(parameters: Sequence[Tensor]) -> list[float | None]:
     import torch
 
     from agviz.measure.health import unseen

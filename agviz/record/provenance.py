@@ -25,7 +25,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from agviz.record import capturing
-from agviz.record.capturing import MOST_FRAMES
+from agviz.record.capturing import MOST_FRAMES, line_of
 from agviz.record.files import Files
 from agviz.record.writer import Origins
 from agviz.traces.dumps import CallSite
@@ -272,7 +272,7 @@ class Provenance:
         made = self._frames.get(position)
         if made is None:
             code, instruction = position
-            made = self.files.frame(code.co_filename, _line(code, instruction), code.co_name)
+            made = self.files.frame(code.co_filename, line_of(code, instruction), code.co_name)
             self._frames[position] = made
         return made
 
@@ -366,10 +366,3 @@ def _parsed(stack: Iterable[object]) -> Iterator[tuple[str, int, str]]:
     for entry in stack:
         if match := _ENTRY.match(str(entry)):
             yield match[1], int(match[2]), match[3]
-
-
-def _line(code: CodeType, instruction: int) -> int:
-    for begin, end, line in code.co_lines():
-        if begin <= instruction < end:
-            return line or code.co_firstlineno
-    return code.co_firstlineno

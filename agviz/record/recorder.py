@@ -11,6 +11,7 @@ ends, and a child made by ``fork`` records nothing.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import platform
@@ -166,7 +167,9 @@ class Recorder(Instrument):
         self._start_ns = time.monotonic_ns()
         files = None if provenance is None else provenance.files
         self._watchdog = Watchdog(self._start_ns, timeout, files)
-        self._live_graphs = LiveGraphs(self._stack_of_node, self._name_of)
+        self._live_graphs = LiveGraphs(
+            functools.partial(_stack_of_node, provenance), functools.partial(_name_of, names)
+        )
         self._hook_counts = HookCounts()
         self._most_values = max_values_bytes
         self._copier = Copier(max_values_bytes, self.store.make_room) if values == "full" else None
@@ -240,6 +243,13 @@ class Recorder(Instrument):
             self.ranks.stop()
         self.store.flush()
         self.file.close()
+
+    def discard(self) -> None:
+        """Let go of what refers to this: see :meth:`FileThread.unbind`."""
+        self.file.unbind()
+        self.ranks = None
+        for name in ("saved_measured", "gradient_measured"):
+            vars(self).pop(name, None)
 
     def _refuse(self) -> None:
         """Keep nothing of what is observed from now on."""
@@ -662,15 +672,6 @@ class Recorder(Instrument):
             if hooks is not None:
                 self.store.side(hooks)
 
-    def _name_of(self, parameter: Tensor) -> str | None:
-        return None if self._names is None else self._names.parameter(parameter)
-
-    def _stack_of_node(self, node: Any) -> tuple[Frame, ...]:
-        """Where a node was made, outermost frame first; empty where that is not known."""
-        if self._provenance is None:
-            return ()
-        return self._provenance.resolve([self._provenance.captured(node)])[0]
-
     def _memory(self, tensor: Tensor) -> int:
         """Number of its storage among those of torch functions; -1: none, or none is known."""
         return -1 if self.forward is None else self.forward.memory(tensor)
@@ -714,6 +715,17 @@ class Recorder(Instrument):
                 if name:
                     found[ref.index] = name
         return [found.get(index, "") for index in range(len(nodes))] if found else [""]
+
+
+def _name_of(names: Names | None, parameter: Tensor) -> str | None:
+    return None if names is None else names.parameter(parameter)
+
+
+def _stack_of_node(provenance: Provenance | None, node: Any) -> tuple[Frame, ...]:
+    """Where a node was made, outermost frame first; empty where that is not known."""
+    if provenance is None:
+        return ()
+    return provenance.resolve([provenance.captured(node)])[0]
 
 
 def _no_modules() -> list[str]:

@@ -21,16 +21,16 @@ _MOST_NODES: Final = 32
 
 def measured(task: GraphTask) -> list[tuple[int, Health]]:
     """Number and health of each small tensor that is differentiated."""
-    from torch import Tensor
+    import torch
 
-    from agviz.measure.health import measure, unseen
+    from agviz.measure.health import health_of
 
     found = []
-    with unseen():
+    with torch._C.DisableTorchFunction():
         for number, tensor in enumerate(task.root_tensors[:_MOST_ROOTS]):
             try:
-                if isinstance(tensor, Tensor) and tensor.numel() <= _MOST_NUMBERS:
-                    found.append((number, measure(tensor)))
+                if isinstance(tensor, torch.Tensor) and tensor.numel() <= _MOST_NUMBERS:
+                    found.append((number, health_of(tensor)))
             except RuntimeError:  # an exotic kind of tensor does not say how large it is
                 continue
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -10,11 +11,9 @@ from agviz.after_import import after_import
 from agviz.errors import AgvizError
 from agviz.record.late_store import LateStore
 from agviz.record.options import Options
-from agviz.recorded import Recorded
 from agviz.recording import Recording, in_the_way
 from agviz.testing.slug import TEARDOWN, TestPart
 from agviz.traces.dumps import TIMEOUT
-from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
     from agviz.record.provenance import Provenance
     from agviz.record.recorder import Recorder
     from agviz.record.stores import Store
+    from agviz.testing.running_trace import RunningTrace
     from agviz.testing.settings import Choice
+    from agviz.traces.reader import Trace
 
 TRACE: Final = "trace.agviz"
 GRAPH: Final = "graph.svg"
@@ -84,7 +85,6 @@ class Attempt:
         """Those that failed: then the test fails, too, but pytest says so late."""
         self.told = 0
         """Of how many of its passes subtests have told already."""
-        self.live = RunningTrace(self)
         self._recording = _Recording(
             folder / TRACE,
             Options(
@@ -123,7 +123,8 @@ class Attempt:
         if not self._is_over:
             self._is_over = True
             self._forget()
-            self.live.close()
+            if "live" in vars(self):
+                self.live.close()
             self._recording.stop()
 
     def keep(self) -> None:
@@ -144,6 +145,14 @@ class Attempt:
         self.stop()
         if self._recorder is not None:
             self._recording.late.give_up()
+            self._recorder.discard()
+
+    @functools.cached_property
+    def live(self) -> RunningTrace:
+        """The trace as it is now, with all that can be asked of one."""
+        from agviz.testing.running_trace import RunningTrace
+
+        return RunningTrace(self.folder / TRACE, self.flush)
 
     @property
     def has_recorded(self) -> bool:
@@ -192,6 +201,8 @@ class Attempt:
         Raises:
             agviz.errors.AgvizError: there is nothing.
         """
+        from agviz.traces.reader import Trace
+
         self.flush()
         return Trace.open(self.folder / TRACE)
 
@@ -213,20 +224,6 @@ class Attempt:
             yield from (path for path in found if path != self.folder)
             if rerun and not found:
                 return
-
-
-class RunningTrace(Recorded):
-    """The trace of a test that may still be running."""
-
-    def __init__(self, attempt: Attempt) -> None:
-        super().__init__(attempt.folder / TRACE)
-        self._attempt = attempt
-
-    @property
-    def trace(self) -> Trace:
-        """Everything else that can be asked of a trace, as it is now."""
-        self._attempt.flush()
-        return super().trace
 
 
 class _Recording(Recording):

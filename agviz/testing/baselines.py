@@ -9,18 +9,17 @@ import shutil
 from typing import TYPE_CHECKING
 
 from agviz.analysis.comparing import Tolerance
-from agviz.analysis.diff import diff
 from agviz.errors import AgvizError
 from agviz.testing.attempt import TRACE
 from agviz.testing.paths import shown
 from agviz.testing.slug import slug
-from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from agviz.testing.attempt import Attempt
     from agviz.testing.settings import PluginSettings
+    from agviz.traces.reader import Trace
 
 
 class Baselines:
@@ -50,6 +49,9 @@ class Baselines:
         path = self.of(attempt.run.test)
         if path is None:
             return ""
+        from agviz.analysis.diff import diff
+        from agviz.traces.reader import Trace
+
         with Trace.open(path) as before:
             found = diff(before, trace, tolerance=self._tolerance.checked())
         if found.same:

@@ -10,9 +10,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.explanation import Explanation
-from agviz.analysis.raised import RaisedException
-
 if TYPE_CHECKING:
     from agviz.analysis.gradients import GradientRow
     from agviz.analysis.verdict import Verdict
@@ -41,6 +38,9 @@ NO_BACKWARD: Final = FailureCause("no backward", "no backward pass ran: nothing 
 
 def of_verdict(found: Verdict) -> FailureCause:
     """The cause that a verdict names."""
+    from agviz.analysis.explanation import Explanation
+    from agviz.analysis.raised import RaisedException
+
     basis = found.basis
     kind = type(basis).__name__ if basis is not None else ""
     if isinstance(basis, Explanation):

@@ -12,15 +12,12 @@ from agviz.analysis.measures import bad
 from agviz.errors import AgvizError
 from agviz.record.options import read_limit
 from agviz.record.provenance import Provenance
-from agviz.testing import cause, checks
-from agviz.testing.artefacts import leave, referring
+from agviz.testing import cause
 from agviz.testing.attempt import MOST_BYTES, PATIENCE, TRACE, Attempt, FailedSubtest
 from agviz.testing.baselines import Baselines
 from agviz.testing.deadlines import Deadline
 from agviz.testing.failing import Failing
-from agviz.testing.fixture import Agviz, not_recorded
 from agviz.testing.github import summarize
-from agviz.testing.pages.index import write_index
 from agviz.testing.paths import shown
 from agviz.testing.report_data import ReportData, nothing
 from agviz.testing.reports import (
@@ -35,13 +32,13 @@ from agviz.testing.slug import TEARDOWN, TestPart
 from agviz.testing.teardowns import may_run_code
 from agviz.testing.terminal import show
 from agviz.testing.timeouts import set_timer
-from agviz.testing.verdict import judge_passes, lines
 from agviz.testing.verified import Verified
 from agviz.words.safe import clean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from agviz.testing.fixture import Agviz
     from agviz.testing.settings import Choice
 
 _PROPERTIES: Final = (
@@ -89,6 +86,8 @@ class PluginSession:
 
     def handle(self, item: pytest.Item) -> Agviz:
         """What the fixture gives."""
+        from agviz.testing.fixture import Agviz, not_recorded
+
         if not self._attempts:
             raise not_recorded(item.nodeid)
         return Agviz(self._attempts[-1])
@@ -269,6 +268,8 @@ class PluginSession:
         """Have a second failure of one cause refer to the first."""
         if not data["shows_something"] or not data["section"]:
             return
+        from agviz.testing.artefacts import referring
+
         first = self._explained.setdefault(data["cause"], data)
         if first is not data:
             replace_section(report, data["section"], referring(data, first))
@@ -294,6 +295,8 @@ class PluginSession:
         self._end()
         self._release(every=True)
         if not self._is_worker:
+            from agviz.testing.pages.index import write_index
+
             data = list(self._data.values())
             self._index = self._try(lambda: write_index(self._settings.output, data))
             self._try(lambda: summarize(data, self._index))
@@ -338,6 +341,8 @@ class PluginSession:
             return "" if baseline is None else f"no backward pass ran; {shown(baseline)} has some"
         if not self._is_doubtful(attempt) and baseline is None:
             return ""
+        from agviz.testing import checks
+
         try:
             with attempt.open() as trace:
                 wrong = checks.not_finite(trace, choice.fail_on) if choice.fail_on else ""
@@ -428,6 +433,8 @@ class PluginSession:
         if attempt.passes == first:
             return
         try:
+            from agviz.testing.verdict import judge_passes, lines
+
             with attempt.open() as trace:
                 said = "\n".join(map(clean, lines(judge_passes(trace, first))))
         except Exception as wrong:  # noqa: BLE001 - whatever it is, the test has no part in it
@@ -477,6 +484,8 @@ class PluginSession:
         elif attempt.has_recorded:
             attempt.keep()
             if not attempt.problem:
+                from agviz.testing.artefacts import leave
+
                 leave(attempt.folder, data, failing, is_asked=is_asked)
                 if failing is not None and self._shared.holds(attempt):
                     self._shared.said[attempt] = data
@@ -514,6 +523,8 @@ class PluginSession:
             folder = self._settings.output / run.folder
             if (folder / TRACE).is_file():
                 try:
+                    from agviz.testing.artefacts import leave
+
                     leave(folder, data, Failing(said=report.longreprtext))
                 except Exception as error:  # noqa: BLE001 - as in _part
                     data["problem"] = _problem(error)

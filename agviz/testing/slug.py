@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from typing import Final, NamedTuple
@@ -41,9 +42,16 @@ def slug(node_id: str, rerun: int = 0, part: str = "") -> str:
         rerun: how often it has been run before.
         part: of the test.
     """
-    name = node_id.replace("::", "--").replace("/", "-")
+    plain, told_apart = _words(node_id)
     suffix = "".join([f"-rerun{rerun}" if rerun else "", f"-{part}" if part else ""])
-    plain = re.sub(r"[^A-Za-z0-9_.]+", lambda found: "-" * min(len(found[0]), 2), name).strip(".-")
     if not _PLAIN.fullmatch(node_id) or len(plain) + len(suffix) > _LONGEST:
-        suffix = f"-{hashlib.sha256(node_id.encode(errors='replace')).hexdigest()[:8]}{suffix}"
+        suffix = f"{told_apart}{suffix}"
     return plain[: _LONGEST - len(suffix)].rstrip("-") + suffix
+
+
+@functools.lru_cache(maxsize=16)
+def _words(node_id: str) -> tuple[str, str]:
+    """What can be in a folder's name, and what keeps it apart; each test asks for several names."""
+    name = node_id.replace("::", "--").replace("/", "-")
+    plain = re.sub(r"[^A-Za-z0-9_.]+", lambda found: "-" * min(len(found[0]), 2), name).strip(".-")
+    return plain, f"-{hashlib.sha256(node_id.encode(errors='replace')).hexdigest()[:8]}"

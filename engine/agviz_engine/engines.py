@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from agviz_engine.errors import UnsupportedTorchError
@@ -31,8 +30,13 @@ class ChosenEngine(NamedTuple):
     """Why ``auto`` is not the exact one, in a sentence; empty: it is, or was not asked for."""
 
     def _module(self) -> Any:
-        name = "api" if self.name == EXACT else "observe.observing_engine"
-        return importlib.import_module(f"agviz_engine.{name}")
+        if self.name == EXACT:
+            from agviz_engine import api
+
+            return api
+        from agviz_engine.observe import observing_engine
+
+        return observing_engine
 
     @property
     def registry(self) -> Registry:

@@ -36,6 +36,8 @@ def method_name(event_type: type[Event]) -> str:
 
 
 _METHODS: Final = tuple(method_name(event_type) for event_type in EVENT_TYPES)
+_OF_EVENTS: Final = tuple(zip(EVENT_TYPES, _METHODS, strict=True))
+_NOT_JOURNALED: Final = tuple(each for each in _OF_EVENTS if each[0] not in JOURNALED)
 _JOURNALED_METHODS: Final = tuple(method_name(event_type) for event_type in JOURNALED)
 
 
@@ -343,7 +345,10 @@ class Registry:
 
     def remove(self, instrument: Instrument) -> None:
         """Take ``instrument`` out; one that is not installed is ignored."""
-        self._instruments = tuple(i for i in self._instruments if i is not instrument)
+        left = tuple(i for i in self._instruments if i is not instrument)
+        if len(left) == len(self._instruments):
+            return
+        self._instruments = left
         if instrument.registry is self:
             instrument.registry = None
         self.generation = next(_generations)
@@ -351,8 +356,7 @@ class Registry:
 
     def reindex(self) -> None:
         """Look anew which events, journals and measurements the instruments want."""
-        for event_type, name in zip(EVENT_TYPES, _METHODS, strict=True):
-            setattr(self, name, self._listeners(event_type, name))
+        vars(self).update(self._listeners())
         self.gradient_measured = self._with("gradient_measured")
         self.saved_measured = self._with("saved_measured")
         self.journal = _fan_out(self._with("journal"))
@@ -379,15 +383,18 @@ class Registry:
             self.remove(instrument)
             instrument.lost(error)
 
-    def _listeners(self, event_type: type[Event], name: str) -> tuple[Listener, ...]:
-        found = []
+    def _listeners(self) -> dict[str, tuple[Listener, ...]]:
+        """Who observes each kind of event, by the name of its method."""
+        found: dict[str, tuple[Listener, ...]] = dict.fromkeys(_METHODS, ())
         for instrument in self._instruments:
-            own = getattr(instrument, name, None)
-            if own is None and (instrument.kinds is None or event_type in instrument.kinds):
-                own = getattr(instrument, "any_event", None)
-            if own is not None and not (instrument.journal and event_type in JOURNALED):
-                found.append(own)
-        return tuple(found)
+            kinds, of_any = instrument.kinds, getattr(instrument, "any_event", None)
+            for event_type, name in _NOT_JOURNALED if instrument.journal else _OF_EVENTS:
+                own = getattr(instrument, name, None)
+                if own is None and (kinds is None or event_type in kinds):
+                    own = of_any
+                if own is not None:
+                    found[name] = (*found[name], own)
+        return found
 
     def _with(self, name: str) -> tuple[Any, ...]:
         found = (getattr(one, name, None) for one in self._instruments)

@@ -106,7 +106,8 @@ class StepObserver:
         self._passes = 0
         self._looks = 0
         self._is_over = False
-        self._guarded: Callable[..., Any] = self._act
+        self._unseen: Callable[..., Any] | None = None
+        """Does what :meth:`_act` does where compiled code may call it; None: it does not listen."""
         self._own: Any = None
         self._ours: Any = None
 
@@ -117,7 +118,7 @@ class StepObserver:
         from agviz_engine.backward_call import unseen_by_dynamo
 
         # Compiled code may call a step: Dynamo would compile what is done here, too.
-        self._guarded = unseen_by_dynamo(self._act)
+        self._unseen = unseen_by_dynamo(self._act)
         kind: Any = Optimizer
         own = getattr(kind, "_patch_step_function", None)
         if own is None:  # this torch makes optimizers in another way
@@ -141,6 +142,7 @@ class StepObserver:
         kind: Any = Optimizer
         if kind._patch_step_function is self._ours:
             kind._patch_step_function = self._own
+        self._unseen = self._own = self._ours = None
 
     def called(self, optimizer: Any) -> None:
         """A step begins."""
@@ -175,6 +177,9 @@ class StepObserver:
             graph_task: whose loss is not finite; -1: the recording ends.
         """
         return self._guarded(self._look, graph_task) or []
+
+    def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
+        return (self._unseen or self._act)(act, *args)
 
     def _act(self, act: Callable[..., Any], *args: Any) -> Any:
         if self._is_over:
