@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.blame import SOFTMAX as SOFTMAX_FUNCTIONS
-from agviz.analysis.blame import Source
+from agviz.analysis.blame import WRITING, Source
 from agviz.analysis.measures import LARGEST, bad, counts, magnitude, number, places
 from agviz.analysis.patterns import singular
 from agviz.analysis.patterns.finding import Finding
@@ -115,6 +115,12 @@ def function(evidence: Evidence) -> Finding | None:
 def _function(blame: Blame, scale: float | None) -> Finding:
     rule = _RULES.get(blame.function)
     found = (None if rule is None else rule(blame)) or _overflow(blame, scale)
+    if found is None and blame.function in WRITING:
+        found = Finding(
+            "infinity that the program wrote",
+            f"{blame.op.name} wrote {counts(blame.wrong)}, which it was given as a number",
+            "If it is meant as a mask, look at what takes it later, and leaves nothing else there.",
+        )
     if found is None:
         found = Finding(
             UNKNOWN,
@@ -279,7 +285,7 @@ def _pow(blame: Blame) -> Finding | None:
 def _normalised(blame: Blame) -> Finding | None:
     eps = re.search(r"\beps=([-+.\de]+)", blame.op.arguments)
     given = _argument(blame)
-    if bad(given) or (eps is not None and float(eps[1]) > 0):
+    if bad(given) or eps is None or float(eps[1]) > 0:
         return None
     return _finding(
         singular.VARIANCE, "the variance of what it normalises is 0 somewhere, and so is its eps"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.measures import LARGEST, bad, magnitude, number
 from agviz.analysis.origins import OriginKind
 from agviz.analysis.patterns.finding import Finding
+from agviz.analysis.vanishing import is_custom_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,24 +47,34 @@ def exploding(evidence: Evidence) -> Finding | None:
         return None
     if max(rise for _, rise in rises) > _LARGEST_SHARE * sum(rise for _, rise in rises):
         return None
+    steepest = _steepest(rises)
+    remedy = (
+        f"Most of it comes of {steepest}, a backward that the program defines: agviz check holds it"
+        " against numerical derivatives."
+        if is_custom_name(steepest)
+        else "Clip the gradient, normalise between the layers, or start from smaller weights"
+        " (an orthogonal initialisation for recurrent ones)."
+    )
     return Finding(
         _EXPLODING,
         f"on the way from the loss the norm grew from {number(first)} to {number(last)} over"
         f" {len(norms)} nodes, a little in each of {levels} layers, until {wrong.dtype} overflowed",
-        "Clip the gradient, normalise between the layers, or start from smaller weights"
-        " (an orthogonal initialisation for recurrent ones).",
+        remedy,
     )
 
 
 def _levels(rises: Sequence[tuple[str, float]]) -> int:
     """How often the kind of node in which most of the growth lies made the norm grow."""
+    steepest = _steepest(rises)
+    return sum(name == steepest for name, _ in rises)
+
+
+def _steepest(rises: Sequence[tuple[str, float]]) -> str:
+    """The kind of node in which most of the growth lies; empty: there is no growth."""
     growth: dict[str, float] = {}
     for name, rise in rises:
         growth[name] = growth.get(name, 0.0) + rise
-    if not growth:
-        return 0
-    steepest = max(growth, key=growth.__getitem__)
-    return sum(name == steepest for name, _ in rises)
+    return max(growth, key=growth.__getitem__) if growth else ""
 
 
 def overflow(evidence: Evidence) -> Finding | None:

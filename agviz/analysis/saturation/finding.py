@@ -25,6 +25,8 @@ _STATES: Final[Mapping[str, str]] = {"softmax": "nearly one-hot", "relu": "nearl
 _NEAR: Final = 0.05
 """Of the ends of the range: what counts as the rim where a share of outputs is told."""
 _LEAST_SHARE: Final = 0.5
+_MOVED: Final = 0.02
+"""Of a parameter's norm: what can't take an activation from open to its rim."""
 _REMEDIES: Final[Mapping[str, Mapping[str, str]]] = {
     "relu": {
         "passes": "A step has moved what goes in below 0: take a smaller learning rate or clip"
@@ -154,10 +156,32 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
         yield f"So is {function} in {plural(len(others), 'other place')}."
     yield from _behind(first)
     own = _REMEDIES.get(function, _REMEDIES[""])
+    moved = _moved(trace, first) if first.trend == "passes" else None
     if first.trend == "calls" and first.at.is_recurrent(first.site.key):
         yield _OF_CALLS
+    elif moved is not None and moved < _MOVED:
+        yield (
+            f"The parameters that were measured moved by {percent(moved)} of their norm at most"
+            " since it was open: hardly a step did it, but what goes in has changed. Look at the batches from"
+            f" backward pass {first.since.graph_task} on, at their scale and where they come from."
+        )
     else:
         yield own.get(first.trend, own["start"])
+
+
+def _moved(trace: Trace, found: Saturated) -> float | None:
+    """How far steps moved a parameter at most since a line was open, of its norm; None: unknown."""
+    if found.open_at is None:
+        return None
+    passes = trace.passes_before_steps()
+    far: dict[str, float] = {}
+    for row in trace.step_samples():
+        if not found.open_at.graph_task <= passes.get(row.step, -1) < found.at.graph_task:
+            continue
+        if row.change is None or not row.norm:
+            return None
+        far[row.parameter] = far.get(row.parameter, 0.0) + row.change / row.norm
+    return max(far.values(), default=None)
 
 
 def _calls(found: Saturated) -> str:
