@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import assignment
 from agviz.analysis.measures import bad
+from agviz.analysis.program_writes import nonfinite_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,6 +90,8 @@ class Blame(NamedTuple):
     """Optimizer steps before, of a parameter."""
     assigned: Frame | None = None
     """The line that gives the attribute its value that is the parameter, where one does."""
+    spoiler: ForwardOpRow | None = None
+    """The function by which the program itself made the parameter so; None: none was recorded."""
 
     @property
     def function(self) -> str:
@@ -190,6 +193,10 @@ class _Way:
                     row.parameter,
                     steps=trace.optimizer_steps_before(trace.graph_tasks.root(self._graph_task)),
                     assigned=assignment(trace, row.parameter.rpartition(".")[2]),
+                    spoiler=nonfinite_write(
+                        trace,
+                        lambda _op, made, memory=row.memory: made.memory == memory,
+                    ),
                 )
             if not health.nan:  # Note [Intended infinities]
                 is_mask = maker is not None and function_name(maker.name) in _MASKING

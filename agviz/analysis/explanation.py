@@ -521,6 +521,8 @@ def _frame(
         return visible(called) or node.frame
     if evidence.written is not None and finding is not None and finding.pattern == OLD_GRAD:
         return evidence.written.frame
+    if blamed is not None and blamed.spoiler is not None:
+        return blamed.spoiler.frame
     if blamed is not None and not evidence.is_blamed and blamed.op.frame is not None:
         return blamed.op.frame
     return node.frame

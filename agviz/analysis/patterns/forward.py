@@ -39,7 +39,7 @@ def of_blame(blame: Blame, scale: float | None = None) -> Finding:
     if blame.source is Source.DATA:
         return _data(blame)
     if blame.source is Source.PARAMETER:
-        return _parameter(blame.parameter, blame.wrong, _before(blame))
+        return _parameter_of(blame)
     return _function(blame, scale)
 
 
@@ -76,7 +76,7 @@ def parameter(evidence: Evidence) -> Finding | None:
     if blame is not None:
         if blame.source is not Source.PARAMETER:
             return None
-        return _parameter(blame.parameter, blame.wrong, _before(blame))
+        return _parameter_of(blame)
     found = [
         (row.parameter, row.health)
         for row in evidence.saved.values()
@@ -86,6 +86,17 @@ def parameter(evidence: Evidence) -> Finding | None:
         return None
     name, wrong = found[0]
     return _parameter(name, wrong, _ANY_TIME)
+
+
+def _parameter_of(blame: Blame) -> Finding:
+    found = _parameter(blame.parameter, blame.wrong, _before(blame))
+    op = blame.spoiler
+    if op is None:
+        return found
+    return found._replace(
+        reason=f"{found.reason}; {op.name}, called at {op.line}, wrote it there",
+        remedy=f"Look at the arguments of {op.name}: by what it divides, or what it copies.",
+    )
 
 
 def _before(blame: Blame) -> str:

@@ -162,8 +162,9 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
     elif moved is not None and moved < _MOVED:
         yield (
             f"The parameters that were measured moved by {percent(moved)} of their norm at most"
-            " since it was open: hardly a step did it, but what goes in has changed. Look at the batches from"
-            f" backward pass {first.since.graph_task} on, at their scale and where they come from."
+            " since it was open: hardly a step did it, but what goes in has changed. Look at the"
+            f" batches from backward pass {first.since.graph_task} on, at their scale and where"
+            " they come from."
         )
     else:
         yield own.get(first.trend, own["start"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.explanation import explain
 from agviz.analysis.loss_scale import loss_scale
 from agviz.analysis.measures import number
+from agviz.analysis.patterns.overflow import OVERFLOWS
 from agviz.analysis.program_writes import (
     memories_of_buffers,
     memories_of_parameters,
@@ -214,6 +216,9 @@ def never_steps(run: RunSteps) -> Iterator[StepFinding]:
         return
     scales = [loss_scale(run.trace, task.id) for task in passes[: 2 * _LEAST]]
     if any(scale is None or scale < 2 or scale < (scales[0] or 0) for scale in scales):
+        return
+    found = explain(run.trace, passes[0].id)
+    if found is None or found.finding is None or found.finding.pattern not in OVERFLOWS:
         return
     call = visible(run.trace.call_site(passes[-1].id))
     lines = calls(run.trace, call, is_new_scale)
