@@ -193,10 +193,7 @@ class _Way:
                     row.parameter,
                     steps=trace.optimizer_steps_before(trace.graph_tasks.root(self._graph_task)),
                     assigned=assignment(trace, row.parameter.rpartition(".")[2]),
-                    spoiler=nonfinite_write(
-                        trace,
-                        lambda _op, made, memory=row.memory: made.memory == memory,
-                    ),
+                    spoiler=_spoiler(trace, row.memory),
                 )
             if not health.nan:  # Note [Intended infinities]
                 is_mask = maker is not None and function_name(maker.name) in _MASKING
@@ -269,6 +266,10 @@ class _Way:
             return None
         worst = max(given, key=lambda health: (health.nan, bad(health)))
         return Blame(op, Source.FUNCTION, arguments(trace, op), worst, "")
+
+
+def _spoiler(trace: Trace, memory: int) -> ForwardOpRow | None:
+    return nonfinite_write(trace, lambda _op, row: row.memory == memory)
 
 
 def _given(op: ForwardOpRow) -> Iterator[tuple[int, int | None]]:

@@ -477,7 +477,7 @@ class _Why:
                 "What it is multiplied by has no gradient: it stays zero unless the program"
                 " changes it."
             )
-        return "It learns once that is no longer zeros: look at what makes it so."
+        return ""
 
     def _moves(self, name: str) -> bool:
         found = self._found.get(name)

@@ -161,28 +161,35 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
         yield _OF_CALLS
     elif moved is not None and moved < _MOVED:
         yield (
-            f"The parameters that were measured moved by {percent(moved)} of their norm at most"
-            " since it was open: hardly a step did it, but what goes in has changed. Look at the"
-            f" batches from backward pass {first.since.graph_task} on, at their scale and where"
-            " they come from."
+            f"These moved by {percent(moved)} of their norm at most meanwhile, so what goes in has"
+            f" changed: look at the batches from backward pass {first.since.graph_task} on."
         )
     else:
         yield own.get(first.trend, own["start"])
 
 
 def _moved(trace: Trace, found: Saturated) -> float | None:
-    """How far steps moved a parameter at most since a line was open, of its norm; None: unknown."""
+    """How far a parameter that learns through a line moved at most since that was open.
+
+    Of its norm; by steps or by what else writes to it. None: not all of them were measured.
+    """
     if found.open_at is None:
         return None
     passes = trace.passes_before_steps()
+    first: dict[str, float] = {}
     far: dict[str, float] = {}
     for row in trace.step_samples():
-        if not found.open_at.graph_task <= passes.get(row.step, -1) < found.at.graph_task:
+        if not found.open_at.graph_task <= passes.get(row.step, -1) <= found.at.graph_task:
             continue
         if row.change is None or not row.norm:
             return None
-        far[row.parameter] = far.get(row.parameter, 0.0) + row.change / row.norm
-    return max(far.values(), default=None)
+        name = row.parameter
+        began = first.setdefault(name, row.norm)
+        far[name] = max(far.get(name, 0.0) + row.change / row.norm, abs(row.norm / began - 1))
+    leaves, _ = found.at.reached(found.site.key)
+    names = found.at.names(leaves)
+    is_known = bool(names) and len(names) == len(leaves) and far.keys() >= set(names)
+    return max(far.values()) if is_known else None
 
 
 def _calls(found: Saturated) -> str:
