@@ -3,8 +3,8 @@
 Note [Intended infinities]
 A mask is full of infinities on purpose. So the way back follows NaN first, and ends at a function
 that made NaN of infinities: at a softmax of which a whole row was masked, say, and not at the mask.
-Any other infinity, as +inf before a softmax, is followed to the function that made it of finite
-numbers.
+Any other infinity, as +inf before a softmax, or -inf that arithmetic made of finite numbers, is
+followed to the function that made it of these.
 
 Note [Intended NaN]
 A program that writes NaN into a tensor itself means it, as for labels that are missing. It counts
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import assignment
 from agviz.analysis.measures import bad
+from agviz.analysis.program_writes import nonfinite_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,8 +44,11 @@ _MASKING: Final = frozenset(
     }
 )
 """What puts in an infinity that the program wrote down itself."""
-_WRITING: Final = _MASKING | {"setitem"}
+WRITING: Final = _MASKING | {"setitem"}
 """What makes no NaN of finite tensors, but may be given one as a number."""
+
+_INTENDED: Final = WRITING | {"log", "log2", "log10", "log1p", "logit"}
+"""What gives the infinities of a mask: the logarithm of one of 0 and 1, too."""
 
 
 class Source(StrEnum):
@@ -86,6 +90,8 @@ class Blame(NamedTuple):
     """Optimizer steps before, of a parameter."""
     assigned: Frame | None = None
     """The line that gives the attribute its value that is the parameter, where one does."""
+    spoiler: ForwardOpRow | None = None
+    """The function by which the program itself made the parameter so; None: none was recorded."""
 
     @property
     def function(self) -> str:
@@ -187,10 +193,13 @@ class _Way:
                     row.parameter,
                     steps=trace.optimizer_steps_before(trace.graph_tasks.root(self._graph_task)),
                     assigned=assignment(trace, row.parameter.rpartition(".")[2]),
+                    spoiler=_spoiler(trace, row.memory),
                 )
             if not health.nan:  # Note [Intended infinities]
                 is_mask = maker is not None and function_name(maker.name) in _MASKING
                 is_masked = function_name(op.name) in SOFTMAX and not health.posinf
+                if is_masked and (overflowed := self._overflowed(maker)) is not None:
+                    return self._function(trace, overflowed)
                 if is_masked or (gave_nan and is_mask):
                     return self._function(trace, op)
             if maker is None or not maker.inputs:  # made of no tensor: torch.tensor, torch.full
@@ -199,8 +208,17 @@ class _Way:
                 return self._data(trace, op, health, maker.frame)
             op = maker
 
+    def _overflowed(self, maker: ForwardOpRow | None) -> ForwardOpRow | None:
+        """The arithmetic by which finite numbers became -inf: Note [Intended infinities]."""
+        while maker is not None and function_name(maker.name) not in _INTENDED:
+            wrong = [row for row, _ in self._wrong_inputs(maker)]
+            if not wrong:
+                return maker if maker.inputs else None
+            maker = self._maker(maker, wrong[0])
+        return None
+
     def _is_written(self, maker: ForwardOpRow) -> bool:
-        return function_name(maker.name) in _WRITING and not any(self._wrong_inputs(maker))
+        return function_name(maker.name) in WRITING and not any(self._wrong_inputs(maker))
 
     def _data(
         self, trace: Trace, op: ForwardOpRow, health: Health, written: Frame | None = None
@@ -248,6 +266,10 @@ class _Way:
             return None
         worst = max(given, key=lambda health: (health.nan, bad(health)))
         return Blame(op, Source.FUNCTION, arguments(trace, op), worst, "")
+
+
+def _spoiler(trace: Trace, memory: int) -> ForwardOpRow | None:
+    return nonfinite_write(trace, lambda _op, row: row.memory == memory)
 
 
 def _given(op: ForwardOpRow) -> Iterator[tuple[int, int | None]]:

@@ -117,8 +117,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.CHECKPOINT: "Use checkpoint(..., use_reentrant=False).",
     Cause.NOT_IN_INPUTS: "Add it to inputs=, or leave inputs= out.",
     Cause.RETURNED_NONE: "Return its gradient from backward.",
-    Cause.DEAD_ACTIVATION: "Check initialisation and learning rate, or use an activation with a "
-    "slope on both sides.",
+    Cause.DEAD_ACTIVATION: "Check what goes in: data, initialisation, a step that was too large; "
+    "or use an activation with a slope on both sides.",
     Cause.MASKED: "Check the mask: for this batch it selects nothing of what depends on it.",
     Cause.DROPPED: "Its p is the probability to drop an element, not to keep it: take less than 1.",
     Cause.OVERWRITTEN: "Write into another tensor, or only where nothing that matters stands.",

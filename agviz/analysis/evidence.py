@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.blame import arguments
 from agviz.analysis.measures import bad, magnitude
 from agviz.analysis.origins import OriginKind
+from agviz.analysis.program_writes import nonfinite_write
 from agviz.analysis.ways import Ways
 from agviz.measure.values import Health
 from agviz.traces.rows import NodeStatus
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from agviz.analysis.origins import Origin
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import EdgeRow, SavedHealthRow
+    from agviz.traces.rows import EdgeRow, ForwardOpRow, SavedHealthRow
 
 _MOST_STEPS: Final = 12
 _MOST_ON_PATH: Final = 1_000
@@ -85,6 +86,11 @@ class Evidence:
     hooks: tuple[Hook, ...] = ()
     had_grad: bool | None = None
     """Of an AccumulateGrad: whether its variable had a ``.grad`` before; None: not known."""
+    was_bad_before: bool = True
+    """Of an AccumulateGrad: whether gradients of an earlier pass were non-finite."""
+    written: ForwardOpRow | None = None
+    """Of an AccumulateGrad: the function by which the program wrote something non-finite, of the
+    shape of its gradient, since the pass before; None: none was recorded."""
     arguments: tuple[Argument, ...] = ()
     """The tensors that the function of the forward was given that made the node; empty where it was
     not recorded."""
@@ -155,6 +161,8 @@ class _Gathering:
             is_partial=self._is_partial(),
             hooks=tuple(self._hooks()),
             had_grad=self._had_grad(),
+            was_bad_before=self._was_bad_before(),
+            written=self._written(wrong),
             arguments=() if made_by is None else arguments(trace, made_by),
             result=made_by.outputs[0].health if made_by is not None and made_by.outputs else None,
             blame=blame,
@@ -306,6 +314,22 @@ class _Gathering:
                 gave = self._trace.health_at(event.seq)
                 if event.changed or gave is not None:
                     yield Hook(event.kind, event.name, None if gave is None else Health(*gave[5:]))
+
+    def _was_bad_before(self) -> bool:
+        own = self._trace.graph_tasks.root(self._origin.graph_task)
+        earlier = map(self._trace.graph_tasks.root, self._trace.nonfinite_graph_tasks())
+        return any(number < own for number in earlier)
+
+    def _written(self, wrong: HealthRow | None) -> ForwardOpRow | None:
+        if self._origin.kind is not OriginKind.ACCUMULATED or wrong is None:
+            return None
+        return nonfinite_write(
+            self._trace,
+            lambda _op, row: (
+                row.shape == wrong.shape and not row.parameter and not row.requires_grad
+            ),
+            self._trace.graph_tasks.root(self._origin.graph_task),
+        )
 
     def _had_grad(self) -> bool | None:
         if self._origin.kind is not OriginKind.ACCUMULATED:

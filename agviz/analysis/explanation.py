@@ -13,6 +13,7 @@ from agviz.analysis.loss_scale import skipped
 from agviz.analysis.measures import bad, counts, dtype_and_shape, extent, magnitude, number
 from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.patterns import find
+from agviz.analysis.patterns.flow import OLD_GRAD
 from agviz.analysis.patterns.overflow import OVERFLOWS
 from agviz.analysis.patterns.singular import BEHIND
 from agviz.analysis.place import backward_pass, place
@@ -518,6 +519,10 @@ def _frame(
     if evidence.kind is OriginKind.ROOT:
         called = trace.call_site(node.graph_task)
         return visible(called) or node.frame
+    if evidence.written is not None and finding is not None and finding.pattern == OLD_GRAD:
+        return evidence.written.frame
+    if blamed is not None and blamed.spoiler is not None:
+        return blamed.spoiler.frame
     if blamed is not None and not evidence.is_blamed and blamed.op.frame is not None:
         return blamed.op.frame
     return node.frame

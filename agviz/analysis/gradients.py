@@ -81,6 +81,8 @@ class GradientRow(NamedTuple):
     """The same as ``line``, in parts."""
     beside: str = ""
     """Beside what its norm is next to nothing, in words."""
+    advice: str = ""
+    """What to do, where that is another thing than its cause tells; empty: it is not."""
 
     def at(self, frame: Frame | None) -> GradientRow:
         """The same with a line to look at; None leaves it as it is."""
@@ -111,7 +113,7 @@ class GradientRow(NamedTuple):
     def as_json(self) -> dict[str, object]:
         """The same as JSON can hold it: an infinite norm is a text."""
         facts = self._asdict()
-        del facts["frame"], facts["beside"]
+        del facts["frame"], facts["beside"], facts["advice"]
         if self.norm is not None and not math.isfinite(self.norm):
             facts["norm"] = str(self.norm)
         return facts
@@ -128,6 +130,8 @@ class GradientRow(NamedTuple):
             return "Run it without torch.compile to learn which line cut it off."
         if self.cause is Cause.MASKED and self.node_name.startswith("Embedding"):
             return "Leave padding_idx to an index that stands for padding alone."
+        if self.advice:
+            return self.advice
         return REMEDIES.get(self.cause, "") if self.cause else ""
 
     def about(self, name: str, *, many: bool = False) -> str:
@@ -359,4 +363,4 @@ def _are_alike(rows: Sequence[GradientRow], numbers: Sequence[int]) -> bool:
 
 
 def _said(row: GradientRow) -> tuple[object, ...]:
-    return row.gradient, row.cause, row.reason, row.line
+    return row.gradient, row.cause, row.reason, row.line, row.advice

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _ADDING: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "setdefault", "put"})
 """Methods that put something into a container."""
+_NEARLY_FULL: Final = 2
+"""Times what it holds: a container that can't hold more does not grow on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,9 @@ def kept_graphs(trace: Trace) -> KeptGraphs | None:
     holder = None if searched is None else searched.holders[0]
     if holder is not None and searched is not None and 2 * holder.reached < searched.alive:
         holder = None
+    most = _most_held(trace, last, holder)
+    if most is not None and most <= _NEARLY_FULL * last.alive:
+        return None
     task = trace.graph_tasks.get(last.graph_task)
     return KeptGraphs(
         look=last,
@@ -139,6 +144,25 @@ def kept_graphs(trace: Trace) -> KeptGraphs | None:
         frame=_frame(trace, last, holder),
         keeps_saved=task is not None and task.keep_graph and not task.create_graph,
     )
+
+
+def _most_held(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> int | None:
+    """How much a container holds at most, where its ``maxlen`` is written as a number."""
+    call = visible(trace.call_site(look.graph_task))
+    if holder is None or holder.kind != CONTAINER or holder.what != "deque":
+        return None
+    name = holder.name.rpartition(".")[2]
+    for file in dict.fromkeys(each.file for each in (call, visible(holder.stack)) if each):
+        for node in ast.walk(parsed(trace.source(file))):
+            if (
+                isinstance(node, ast.Assign)
+                and any(_last_name(target) == name for target in node.targets)
+                and isinstance(node.value, ast.Call)
+            ):
+                given = {word.arg: word.value for word in node.value.keywords}.get("maxlen")
+                if isinstance(given, ast.Constant) and isinstance(given.value, int):
+                    return given.value
+    return None
 
 
 def _frame(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> Frame | None:

@@ -38,6 +38,8 @@ _ONE_TO_ONE: Final = frozenset({"broadcast_tensors", "meshgrid", "atleast_1d", "
 """Functions each of whose outputs comes of one input: the others' say nothing of it."""
 _DISTRIBUTIONS: Final = "torch/distributions/"
 _CHECKPOINT: Final = "torch/utils/checkpoint.py"
+_MOST_CUTS: Final = 4
+"""On ways of one tensor to the loss that are told apart."""
 _NEVER: Final = 1 << 62
 
 
@@ -141,6 +143,13 @@ class Lineage:
             if first is not None:
                 return first
         return None
+
+    def cuts(self, parameter: str) -> tuple[Cut, ...]:
+        """The first cut on each way from the parameter to the loss, but for very many, in order."""
+        found: dict[int, Cut] = {}
+        for state in self._states(parameter):
+            found.update(self._ways.get(id(state), {}))
+        return tuple(found[number] for number in sorted(found))
 
     def last(self, parameter: str) -> ForwardOpRow | None:
         """The last function that took anything that depends on the parameter."""
@@ -255,6 +264,7 @@ class Lineage:
     def _follow(self, roots: Sequence[_State]) -> None:
         """From the end to the beginning: what became of each state."""
         self._cuts: dict[int, Cut] = {}
+        self._ways: dict[int, dict[int, Cut]] = {}
         self._left: dict[int, Cut] = {}
         self._last: dict[int, _Call] = {}
         self._whole = {id(state) for state in roots if state.attached}
@@ -276,12 +286,15 @@ class Lineage:
         for made in call.made:
             if made.attached:
                 self._note(self._cuts, key, self._cuts.get(id(made)))
+                self._add_ways(key, self._ways.get(id(made), {}))
                 if id(made) in self._whole:
                     self._whole.add(key)
             elif not _is_of_another(call.op) and (
                 self._in_loss is None or id(made) in self._in_loss
             ):
-                self._note(self._cuts, key, _cut(call, made))
+                cut = _cut(call, made)
+                self._note(self._cuts, key, cut)
+                self._add_ways(key, {cut.op.id: cut})
         if self._ignores(state, call):
             self._note(self._cuts, key, Cut(Cause.NOT_DIFFERENTIABLE, call.op, call.op.frame))
 
@@ -308,6 +321,12 @@ class Lineage:
 
     def _is_reached(self, call: _Call) -> bool:
         return self._reached is not None and call.op.sequence_nr in self._reached
+
+    def _add_ways(self, key: int, cuts: dict[int, Cut]) -> None:
+        known = self._ways.setdefault(key, {})
+        for number, cut in cuts.items():
+            if len(known) < _MOST_CUTS:
+                known.setdefault(number, cut)
 
     @staticmethod
     def _note(found: dict[int, Cut], key: int, cut: Cut | None) -> None:

@@ -10,6 +10,8 @@ from agviz.analysis.lineage import last_name
 from agviz.words.units import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz.analysis.faint import Faint
     from agviz.analysis.gradients import GradientWord
     from agviz.analysis.lineage import Cut, Lineage
@@ -62,6 +64,10 @@ _WORDS: Final[dict[Cause, str]] = {
 }
 _OF_MODULES: Final = frozenset({"inner", "decorate_context", "wrapper", "forward", "apply"})
 """Functions of libraries that call others for the user."""
+_SEVERAL: Final = (
+    "To train it, one of these ways has to stay whole, or the loss needs a term of its own for it;"
+    " which of the cuts are meant can't be told."
+)
 _BY_DETACHING: Final = frozenset({Cause.DETACH, Cause.DATA})
 _UNKNOWN: Final = {"zero": "{node} put out zeros", "none": "it is not recorded why"}
 
@@ -116,7 +122,7 @@ def not_in_graph(
     """
     cut = lineage.cut(known_as)
     if cut is not None:
-        return _by_cut(parameter, cut, graph_task)
+        return _by_cut(parameter, cut, graph_task, lineage.cuts(known_as))
     if not lineage.used(known_as):
         return unreached(parameter, Cause.UNUSED, graph_task=graph_task)
     if lineage.is_attached(known_as):
@@ -128,26 +134,34 @@ def not_in_graph(
     return unreached(parameter, Cause.NOT_IN_LOSS, graph_task=graph_task, op=last)
 
 
-def _by_cut(parameter: ParameterRow, cut: Cut, graph_task: int | None) -> GradientRow:
+def _by_cut(
+    parameter: ParameterRow, cut: Cut, graph_task: int | None, cuts: Sequence[Cut]
+) -> GradientRow:
     """The row of a parameter that a torch function cut off from the loss."""
     op = cut.op
     called = f"Called as {op.name}({op.arguments or 'tensor'})"
     inside = f", in the module {op.module}" if op.module else ""
     disabled = "" if op.grad_enabled else ", with gradients disabled"
-    return _row(
+    others = {str(each.frame): each for each in cuts if each.frame != cut.frame}
+    row = _row(
         parameter,
         "none",
         cause=cut.cause,
-        reason=_WORDS[cut.cause].format(
-            op=last_name(op), name=op.name.rpartition("<locals>.")[2], dtype=cut.dtype
-        )
-        + (_inside(op) if cut.cause in _BY_DETACHING else ""),
+        reason=_cut_by(cut)
+        + (_inside(op) if cut.cause in _BY_DETACHING else "")
+        + "".join(f"; {_cut_by(each)} on another way, at {at}" for at, each in others.items()),
         frame=cut.frame,
         module=op.module,
         op=op.name,
         graph_task=graph_task,
         details=(f"{called}{inside}{disabled} (function {op.id} of the forward).",),
     )
+    return row._replace(advice=_SEVERAL) if others else row
+
+
+def _cut_by(cut: Cut) -> str:
+    name = cut.op.name.rpartition("<locals>.")[2]
+    return _WORDS[cut.cause].format(op=last_name(cut.op), name=name, dtype=cut.dtype)
 
 
 def _inside(op: ForwardOpRow) -> str:

@@ -206,7 +206,12 @@ class GradientFlow:
 
 def is_custom(node: NodeRow) -> bool:
     """Whether it is of a custom Function: its derivative was written by hand."""
-    return _CUSTOM.fullmatch(node.short_name) is not None
+    return is_custom_name(node.short_name)
+
+
+def is_custom_name(name: str) -> bool:
+    """The same by the name of a node."""
+    return _CUSTOM.fullmatch(name) is not None
 
 
 class Vanishing:

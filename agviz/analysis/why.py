@@ -35,6 +35,7 @@ from agviz.analysis.saturation.openness import (
 )
 from agviz.analysis.untrained import LAST_PASSES
 from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
+from agviz.analysis.zero_factor import ZeroFactors
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 
@@ -407,6 +408,8 @@ class _Why:
         if end is not None and self._is_difference(parameter, end):
             end = end._replace(cause=Cause.DIFFERENCE)
         row = by_node(parameter, gradient, graph_task, end, op, zeros)
+        if end is not None and op is not None and end.cause is Cause.ZERO_FACTOR:
+            row = row._replace(advice=self._of_zeros(op))
         if end is not None and op is not None and end.cause is Cause.DROPPED:
             name = last_name(op)
             is_called_here = row.frame is not None and name in row.frame.source
@@ -450,6 +453,43 @@ class _Why:
         if row.parameter:
             return f"the parameter {row.parameter}"
         return f"what {last_name(made)}() gave, at {made.line}" if made and made.line else ""
+
+    def _of_zeros(self, op: ForwardOpRow) -> str:
+        """Whether what a product was given of zeros can change, in a sentence; empty: it can."""
+        rows = [row for row in op.inputs if self._holds_zeros(row)]
+        sources = list(dict.fromkeys(map(self._zero_factors.of, rows)))
+        names = {each.parameter: each for each in sources if each.parameter}
+        if not sources or any(self._moves(name) for name in names):
+            return ""
+        if names:
+            told = " and ".join(
+                name + (f" (zeros since {each.made})" if each.made else "")
+                for name, each in names.items()
+            )
+            if len(names) > 1:
+                return (
+                    f"None of them will ever move: {told} are multiplied by each other, and both"
+                    " are zeros. Start one of them from other values."
+                )
+            return f"It stays so: {told} gets no gradient but zeros itself."
+        if not any(each.has_graph for each in sources):
+            return (
+                "What it is multiplied by has no gradient: it stays zero unless the program"
+                " changes it."
+            )
+        return ""
+
+    def _moves(self, name: str) -> bool:
+        found = self._found.get(name)
+        return found is not None and found.value in {GradientValue.SOME, GradientValue.UNKNOWN}
+
+    def _holds_zeros(self, row: ForwardTensorRow) -> bool:
+        health = self._health(row)
+        return health is not None and 0 < health.numbers == health.zero
+
+    @cached_property
+    def _zero_factors(self) -> ZeroFactors:
+        return ZeroFactors(self._trace, self._ops, self._holds_zeros)
 
     @cached_property
     def _measured(self) -> dict[tuple[int, int | None], tuple[ForwardOpRow | None, Health]]:

@@ -21,6 +21,9 @@ _HOOKS: Final[Mapping[str, str]] = {
 }
 
 
+OLD_GRAD: Final = "non-finite .grad from before"
+
+
 def root_gradient(evidence: Evidence) -> Finding | None:
     """The caller's own gradient was non-finite."""
     if evidence.kind is not OriginKind.ROOT or evidence.wrong is None:
@@ -70,9 +73,24 @@ def old_grad(evidence: Evidence) -> Finding | None:
     largest = max(magnitude(given.health) for given in evidence.received)
     if largest > LARGEST.get(evidence.wrong.dtype, 0.0) / 2:
         return None  # it may be the sum that overflowed
+    held = "the gradient that came is finite, so .grad held that already when it was added"
+    op = evidence.written
+    if op is not None:
+        return Finding(
+            OLD_GRAD,
+            f"{held}; {op.name}, called at {op.line}, wrote it since the backward pass before",
+            f"Look at the arguments of {op.name}: by what it divides, or what it copies.",
+        )
+    if not evidence.was_bad_before:
+        return Finding(
+            OLD_GRAD,
+            f"{held}, and no backward pass before had such a gradient",
+            "Look at what writes to .grad between backward passes: what divides, clips or unscales"
+            " gradients.",
+        )
     return Finding(
-        "non-finite .grad from before",
-        "the gradient that came is finite, so .grad held that already when it was added",
+        OLD_GRAD,
+        held,
         "Call zero_grad() after a step whose gradients were not finite, also where the step itself"
         " was skipped.",
     )

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.blame import SOFTMAX as SOFTMAX_FUNCTIONS
-from agviz.analysis.blame import Source
+from agviz.analysis.blame import WRITING, Source
 from agviz.analysis.measures import LARGEST, bad, counts, magnitude, number, places
 from agviz.analysis.patterns import singular
 from agviz.analysis.patterns.finding import Finding
@@ -39,7 +39,7 @@ def of_blame(blame: Blame, scale: float | None = None) -> Finding:
     if blame.source is Source.DATA:
         return _data(blame)
     if blame.source is Source.PARAMETER:
-        return _parameter(blame.parameter, blame.wrong, _before(blame))
+        return _parameter_of(blame)
     return _function(blame, scale)
 
 
@@ -76,7 +76,7 @@ def parameter(evidence: Evidence) -> Finding | None:
     if blame is not None:
         if blame.source is not Source.PARAMETER:
             return None
-        return _parameter(blame.parameter, blame.wrong, _before(blame))
+        return _parameter_of(blame)
     found = [
         (row.parameter, row.health)
         for row in evidence.saved.values()
@@ -86,6 +86,17 @@ def parameter(evidence: Evidence) -> Finding | None:
         return None
     name, wrong = found[0]
     return _parameter(name, wrong, _ANY_TIME)
+
+
+def _parameter_of(blame: Blame) -> Finding:
+    found = _parameter(blame.parameter, blame.wrong, _before(blame))
+    op = blame.spoiler
+    if op is None:
+        return found
+    return found._replace(
+        reason=f"{found.reason}; {op.name}, called at {op.line}, wrote it there",
+        remedy=f"Look at the arguments of {op.name}: by what it divides, or what it copies.",
+    )
 
 
 def _before(blame: Blame) -> str:
@@ -115,6 +126,12 @@ def function(evidence: Evidence) -> Finding | None:
 def _function(blame: Blame, scale: float | None) -> Finding:
     rule = _RULES.get(blame.function)
     found = (None if rule is None else rule(blame)) or _overflow(blame, scale)
+    if found is None and blame.function in WRITING:
+        found = Finding(
+            "infinity that the program wrote",
+            f"{blame.op.name} wrote {counts(blame.wrong)}, which it was given as a number",
+            "If it is meant as a mask, look at what takes it later, and leaves nothing else there.",
+        )
     if found is None:
         found = Finding(
             UNKNOWN,
@@ -279,7 +296,7 @@ def _pow(blame: Blame) -> Finding | None:
 def _normalised(blame: Blame) -> Finding | None:
     eps = re.search(r"\beps=([-+.\de]+)", blame.op.arguments)
     given = _argument(blame)
-    if bad(given) or (eps is not None and float(eps[1]) > 0):
+    if bad(given) or eps is None or float(eps[1]) > 0:
         return None
     return _finding(
         singular.VARIANCE, "the variance of what it normalises is 0 somewhere, and so is its eps"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.measures import LARGEST, bad, magnitude, number
 from agviz.analysis.origins import OriginKind
 from agviz.analysis.patterns.finding import Finding
+from agviz.analysis.vanishing import is_custom_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,8 @@ _LEAST_GROWTH: Final = {"float16": 1e3}
 """Of the norm, from the loss to where it overflows, to speak of an explosion."""
 _LEAST_GROWTH_ELSEWHERE: Final = 1e9
 _FEWEST_LEVELS: Final = 4
+_CUSTOM_SHARE: Final = 0.25
+"""Of the growth: a custom Function with so much of it is to be looked at."""
 _LARGEST_SHARE: Final = 0.4
 """Of the growth (in logarithms) that a single step may have."""
 
@@ -46,24 +49,44 @@ def exploding(evidence: Evidence) -> Finding | None:
         return None
     if max(rise for _, rise in rises) > _LARGEST_SHARE * sum(rise for _, rise in rises):
         return None
+    own = _custom(rises)
+    remedy = (
+        f"{own}, whose backward the program defines, makes the gradient larger each time: look at"
+        " it first; agviz check holds it against numerical derivatives."
+        if own
+        else "Clip the gradient, normalise between the layers, or start from smaller weights"
+        " (an orthogonal initialisation for recurrent ones)."
+    )
     return Finding(
         _EXPLODING,
         f"on the way from the loss the norm grew from {number(first)} to {number(last)} over"
         f" {len(norms)} nodes, a little in each of {levels} layers, until {wrong.dtype} overflowed",
-        "Clip the gradient, normalise between the layers, or start from smaller weights"
-        " (an orthogonal initialisation for recurrent ones).",
+        remedy,
     )
 
 
 def _levels(rises: Sequence[tuple[str, float]]) -> int:
     """How often the kind of node in which most of the growth lies made the norm grow."""
-    growth: dict[str, float] = {}
-    for name, rise in rises:
-        growth[name] = growth.get(name, 0.0) + rise
+    growth = _by_kind(rises)
     if not growth:
         return 0
     steepest = max(growth, key=growth.__getitem__)
     return sum(name == steepest for name, _ in rises)
+
+
+def _by_kind(rises: Sequence[tuple[str, float]]) -> dict[str, float]:
+    growth: dict[str, float] = {}
+    for name, rise in rises:
+        growth[name] = growth.get(name, 0.0) + rise
+    return growth
+
+
+def _custom(rises: Sequence[tuple[str, float]]) -> str:
+    """A custom Function in which a good part of the growth lies; empty: there is none."""
+    growth = {name: rise for name, rise in _by_kind(rises).items() if is_custom_name(name)}
+    most = max(growth, key=growth.__getitem__, default="")
+    whole = sum(rise for _, rise in rises)
+    return most if most and growth[most] >= _CUSTOM_SHARE * whole else ""
 
 
 def overflow(evidence: Evidence) -> Finding | None:

@@ -25,6 +25,8 @@ _STATES: Final[Mapping[str, str]] = {"softmax": "nearly one-hot", "relu": "nearl
 _NEAR: Final = 0.05
 """Of the ends of the range: what counts as the rim where a share of outputs is told."""
 _LEAST_SHARE: Final = 0.5
+_MOVED: Final = 0.02
+"""Of a parameter's norm: what can't take an activation from open to its rim."""
 _REMEDIES: Final[Mapping[str, Mapping[str, str]]] = {
     "relu": {
         "passes": "A step has moved what goes in below 0: take a smaller learning rate or clip"
@@ -154,10 +156,40 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
         yield f"So is {function} in {plural(len(others), 'other place')}."
     yield from _behind(first)
     own = _REMEDIES.get(function, _REMEDIES[""])
+    moved = _moved(trace, first) if first.trend == "passes" else None
     if first.trend == "calls" and first.at.is_recurrent(first.site.key):
         yield _OF_CALLS
+    elif moved is not None and moved < _MOVED:
+        yield (
+            f"These moved by {percent(moved)} of their norm at most meanwhile, so what goes in has"
+            f" changed: look at the batches from backward pass {first.since.graph_task} on."
+        )
     else:
         yield own.get(first.trend, own["start"])
+
+
+def _moved(trace: Trace, found: Saturated) -> float | None:
+    """How far a parameter that learns through a line moved at most since that was open.
+
+    Of its norm; by steps or by what else writes to it. None: not all of them were measured.
+    """
+    if found.open_at is None:
+        return None
+    passes = trace.passes_before_steps()
+    first: dict[str, float] = {}
+    far: dict[str, float] = {}
+    for row in trace.step_samples():
+        if not found.open_at.graph_task <= passes.get(row.step, -1) <= found.at.graph_task:
+            continue
+        if row.change is None or not row.norm:
+            return None
+        name = row.parameter
+        began = first.setdefault(name, row.norm)
+        far[name] = max(far.get(name, 0.0) + row.change / row.norm, abs(row.norm / began - 1))
+    leaves, _ = found.at.reached(found.site.key)
+    names = found.at.names(leaves)
+    is_known = bool(names) and len(names) == len(leaves) and far.keys() >= set(names)
+    return max(far.values()) if is_known else None
 
 
 def _calls(found: Saturated) -> str:

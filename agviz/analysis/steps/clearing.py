@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.program_writes import written
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, is_clear
 from agviz.words.units import plural
@@ -12,10 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.measure.values import Health
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
 
 _LEAST_KEPT: Final = 3
 """Steps, besides half of them: one step on old gradients is an accident, or a test."""
 _LEAST_CLEARED: Final = 3
+_CLEARING: Final = (".zero_", ".fill_", "_foreach_zero_")
+_MOST_OPS: Final = 2_000
 
 
 def kept(run: RunSteps) -> Iterator[StepFinding]:
@@ -60,7 +65,21 @@ def cleared(run: RunSteps) -> Iterator[StepFinding]:
         is_reached = any(taken.fact.reached for taken in each.steps)
         if not (is_reached and (is_none or _are_zero(run, each))):
             continue
+        if not is_none and (op := _multiplied(run, each)) is not None:
+            yield StepFinding(
+                kind="zeroed",
+                heading=f"the gradients are multiplied to zero before {each.name} steps",
+                frame=op.frame,
+                paragraph=(
+                    f"Backward gave gradients to what {each.name} holds, but at all"
+                    f" {len(each.steps):,} steps each that was looked at was zero: after backward,"
+                    f" {op.name} at {op.line} made zeros of them. Look at what it multiplies by or"
+                    " writes. So no step follows a gradient."
+                ),
+            )
+            continue
         what = "no gradient" if is_none else "a gradient of zero"
+        how = "they are cleared" if is_none else "they are cleared, or multiplied by 0,"
         lines = calls(run.trace, each.stepped, is_clear)
         where = f" (zero_grad: line {listed([str(one.line) for one in lines])})" if lines else ""
         yield StepFinding(
@@ -69,11 +88,37 @@ def cleared(run: RunSteps) -> Iterator[StepFinding]:
             frame=each.stepped,
             paragraph=(
                 f"Backward leads to the parameters that {each.name} holds, but at all"
-                f" {len(each.steps):,} steps each that was looked at had {what}: they are cleared"
+                f" {len(each.steps):,} steps each that was looked at had {what}: {how}"
                 f" after backward and before step{where}. So no step follows a gradient. The order"
                 " is zero_grad, backward, step."
             ),
         )
+
+
+def _multiplied(run: RunSteps, each: Stepping) -> ForwardOpRow | None:
+    """The function, besides one that clears, by which the program made a gradient zero.
+
+    It is the last one called between the last backward pass before a step and that step.
+    """
+    taken = each.steps[-1]
+    times = {step.number: step.begin_ns for step in run.trace.optimizer_steps()}
+    began = times.get(taken.number)
+    after = run.passes.after(taken.graph_task)
+    ops = run.trace.forward_ops(after[0].id if after else -1, limit=_MOST_OPS)
+    for op in reversed(ops):
+        is_before = began is None or op.time_ns < began
+        if is_before and any(_is_zeroed(row) for row in written(op)):
+            return None if op.name.endswith(_CLEARING) else op
+    return None
+
+
+def _is_zeroed(row: ForwardTensorRow) -> bool:
+    health = row.health
+    return not row.parameter and not row.requires_grad and health is not None and _is_zero(health)
+
+
+def _is_zero(health: Health) -> bool:
+    return 0 < health.numbers == health.zero
 
 
 def _are_zero(run: RunSteps, each: Stepping) -> bool:

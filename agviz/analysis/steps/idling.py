@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import calls, is_schedule
+from agviz.analysis.steps.source_calls import calls, is_schedule, uses_gradients
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ def idle(run: RunSteps) -> Iterator[StepFinding]:
         return
     names = listed([each.name for each in run.idle])
     frame = visible(run.trace.call_site(run.passes[-1].id))
+    if uses_gradients(run.trace, frame):
+        return
     schedules = calls(run.trace, frame, is_schedule)
     beside = ""
     if schedules:

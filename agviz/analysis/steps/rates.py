@@ -32,6 +32,8 @@ _GROWN_BESIDES: Final = 10.0
 """By so much it has grown without its largest jump: a hard batch is no divergence."""
 _LEAST_CHANGE: Final = 0.02
 """Of a parameter's norm, by some step, where one is known: a loss that steps make grow moves it."""
+_LEAP: Final = 10.0
+"""Times the norm of the parameters: so far no step goes that is meant to."""
 _RISING: Final = 0.75
 """Share of the passes from its least on in which it grows."""
 
@@ -87,6 +89,13 @@ def _set(by: str) -> str:
 def _per_batch(run: RunSteps, lines: Sequence[Frame]) -> str:
     if not lines:
         return "Look at what sets it."
+    made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
+    if made is not None and "ReduceLROnPlateau" in made.source:
+        return (
+            f"It is made at {made}, and lowers the rate when what it is given no longer gets"
+            " better: look at what that is, and at mode: 'min' is for a loss, 'max' for what is to"
+            " grow."
+        )
     return (
         "The scheduler is stepped once per batch, perhaps meant for epochs: step it per epoch, or"
         f" let it decay more slowly over {plural(len(run.passes), 'pass', 'passes')}."
@@ -98,6 +107,10 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
     if not run.optimizers:
         return
     grown = _growth(run)
+    leap = _leap(run) if grown is None else None
+    if leap is not None:
+        yield leap
+        return
     if grown is None:
         weights = next((each for each in run.optimizers if _explodes(each)), None)
         if weights is None:
@@ -150,6 +163,39 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         evidence=evidence,
         first_pass=first,
     )
+
+
+def _leap(run: RunSteps) -> StepFinding | None:
+    """A step that moved parameters far beyond themselves, after which a pass is not finite."""
+    if run.first_wrong is None:
+        return None
+    for each in run.optimizers:
+        for taken in each.steps:
+            if taken.graph_task >= run.first_wrong:
+                break
+            known = [row for row in taken.sample if row.norm is not None and row.change is not None]
+            norm = math.hypot(*(row.norm or 0.0 for row in known))
+            change = math.hypot(*(row.change or 0.0 for row in known))
+            if not norm or change < _LEAP * norm:
+                continue
+            gradient = math.hypot(*(row.gradient or 0.0 for row in known))
+            rate = taken.fact.most_rate
+            at = "" if rate is None else f" (learning rate {number(rate)})"
+            return StepFinding(
+                kind="leaps",
+                heading=f"a step of {each.name}{at} changed parameters by"
+                f" {number(change / norm)} times their norm",
+                frame=each.made,
+                paragraph=(
+                    f"Step {taken.number} of {each.name} moved parameters whose norm was"
+                    f" {number(norm)} by {number(change)}; their gradient was {number(gradient)}."
+                    f" In backward pass {run.first_wrong} the loss or its gradients are not finite:"
+                    " what overflows there is what such a step leads to. Take a smaller learning"
+                    " rate, or clip the gradients if it is they that are too large."
+                ),
+                first_pass=run.first_wrong,
+            )
+    return None
 
 
 def _climbs(run: RunSteps, each: Stepping) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import parsed, with_functions
 from agviz.traces.rows import Frame
@@ -54,6 +54,30 @@ def made_at(trace: Trace, call: Frame) -> Frame | None:
         if isinstance(node, ast.Assign) and owners & {ast.unparse(each) for each in node.targets}
     ]
     return found[0] if len(found) == 1 else None
+
+
+_LOOKS: Final = frozenset({"abs", "data", "isfinite", "isnan", "mean", "norm", "std"})
+"""What is asked of a gradient that is only looked at."""
+
+
+def uses_gradients(trace: Trace, beside: Frame | None) -> bool:
+    """Whether the file of a frame computes something of ``.grad``, besides figures to look at."""
+    if beside is None:
+        return False
+    tree = parsed(trace.source(beside.file))
+    looked_at = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in _LOOKS
+    }
+    looked_at |= {id(node.left) for node in ast.walk(tree) if isinstance(node, ast.Compare)}
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == "grad"
+        and isinstance(node.ctx, ast.Load)
+        and id(node) not in looked_at
+        for node in ast.walk(tree)
+    )
 
 
 def is_schedule(_call: ast.Call, name: str) -> bool:

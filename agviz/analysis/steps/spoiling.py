@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.explanation import explain
 from agviz.analysis.loss_scale import loss_scale
 from agviz.analysis.measures import number
+from agviz.analysis.patterns.overflow import OVERFLOWS
+from agviz.analysis.program_writes import (
+    memories_of_buffers,
+    memories_of_parameters,
+    nonfinite_write,
+)
 from agviz.analysis.steps.finding import StepFinding, listed, parameters
 from agviz.analysis.steps.source_calls import calls, is_new_scale
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping, TakenStep
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import ForwardOpRow, Frame
 
 _LEAST: Final = 3
 _SMALLEST: Final = {"float16": 2.0**-25, "bfloat16": 2.0**-134}
@@ -43,26 +50,49 @@ def spoilt(run: RunSteps) -> Iterator[StepFinding]:
     were = "were" if len(names) > 1 else "was"
     # A norm that is missing though nothing lacks a gradient was none: NaN or infinite.
     lost = [] if taken.fact.without_grad else _lost(taken)
+    frame = by.stepped
+    evidence = () if by.made is None else (f"{by.name} was made at {by.made}",)
+    until = "Every loss and every gradient that was measured until then is finite"
     if lost:
         heading = f"gradients became non-finite between backward and step of {by.name}"
         did = (
-            f" is finite, but the gradient of {listed(lost)} no longer was when the step was"
+            f"{until}, but the gradient of {listed(lost)} no longer was when the step was"
             " called: look at what divides, clips or unscales gradients between backward and step."
         )
-    else:
+    elif (is_step := _by_step(by, names)) is not True and (op := _write(run, names)) is not None:
+        heading = f"{op.name} made {parameters(names)} non-finite"
+        frame = op.frame
+        did = (
+            f"No step did it: {op.name}, which the program called itself, was the first that left"
+            f" it so, at {op.line}. Look at its arguments: by what it divides, or what it copies."
+        )
+        evidence = ()
+    elif is_step is False:
+        heading = f"{parameters(names)} became non-finite between two steps of {by.name}"
+        did = (
+            f"{until}, and no step did it: it was finite when a step ended, and no longer when the"
+            " next was called. Look at what writes to it in between: a norm that it is divided by,"
+            " an average, a state dict."
+        )
+    elif is_step:
         heading = f"a step of {by.name} made {parameters(names)} non-finite"
-        did = f" is finite: the step did it. {_why(by, names)}"
+        did = f"{until}: the step did it. {_why(by, names)}"
+    else:
+        heading = f"{parameters(names)} became non-finite, in a step of {by.name} or after it"
+        did = (
+            f"{until}. Whether the step did it or what else writes to it was not measured."
+            f" {_why(by, names)}"
+        )
     when = f"before backward pass {seen}" if seen >= 0 else "at the end of the recording"
     yield StepFinding(
         kind="spoilt",
         heading=heading,
-        frame=by.stepped,
+        frame=frame,
         paragraph=(
-            f"{parameters(names)} {were} not finite {when}, last written by step"
-            f" {taken.number} of {by.name}. Every loss and every gradient that was measured"
-            f" until then{did}"
+            f"{parameters(names)} {were} not finite {when}, after step {taken.number} of"
+            f" {by.name}. {did}"
         ),
-        evidence=() if by.made is None else (f"{by.name} was made at {by.made}",),
+        evidence=evidence,
         first_pass=seen if seen >= 0 else None,
     )
 
@@ -71,7 +101,33 @@ def _lost(taken: TakenStep) -> list[str]:
     return [row.parameter for row in taken.sample if row.parameter and row.gradient is None]
 
 
-def _why(by: Stepping, names: list[str]) -> str:
+def _by_step(by: Stepping, names: Sequence[str]) -> bool | None:
+    """Whether a step of an optimizer made one of its parameters non-finite.
+
+    A step that changed it by a finite norm left it finite. None: it was not measured.
+    """
+    was_finite: set[str] = set()
+    for taken in by.steps:
+        for row in taken.sample:
+            if row.parameter not in names:
+                continue
+            if row.norm is None:
+                return False if row.parameter in was_finite else None
+            if row.change is None:
+                return True
+            was_finite.add(row.parameter)
+    return None
+
+
+def _write(run: RunSteps, names: Sequence[str]) -> ForwardOpRow | None:
+    """The function by which the program itself made one of some parameters non-finite."""
+    memories = memories_of_parameters(run.trace, names)
+    return nonfinite_write(
+        run.trace, lambda _op, row: row.parameter in names or row.memory in memories
+    )
+
+
+def _why(by: Stepping, names: Sequence[str]) -> str:
     eps = by.steps[-1].fact.eps
     dtypes = {row.dtype for row in by.held if row.name in names}
     half = next((dtype for dtype in dtypes if dtype in _SMALLEST), None)
@@ -109,6 +165,24 @@ def buffers(run: RunSteps) -> Iterator[StepFinding]:
         return
     names = list(dict.fromkeys(wrong))
     are = "are" if len(names) > 1 else "is"
+    memories = memories_of_buffers(run.trace, names[0].rpartition(".")[0])
+    op = nonfinite_write(
+        run.trace,
+        lambda op, row: row.memory in memories and not op.name.endswith("batch_norm"),
+    )
+    if op is not None:
+        yield StepFinding(
+            kind="buffer",
+            heading=f"the running statistics hold NaN: {listed(names)}",
+            frame=op.frame,
+            paragraph=(
+                f"{listed(names)} {are} NaN at the end, though every loss on which backward was"
+                f" called, and every gradient, is finite. {op.name}, which the program called"
+                f" itself, wrote it at {op.line}. Look at its arguments: by what it divides, or"
+                " what it copies. In eval() all outputs are NaN now."
+            ),
+        )
+        return
     yield StepFinding(
         kind="buffer",
         heading=f"the running statistics hold NaN: {listed(names)}",
@@ -142,6 +216,9 @@ def never_steps(run: RunSteps) -> Iterator[StepFinding]:
         return
     scales = [loss_scale(run.trace, task.id) for task in passes[: 2 * _LEAST]]
     if any(scale is None or scale < 2 or scale < (scales[0] or 0) for scale in scales):
+        return
+    found = explain(run.trace, passes[0].id)
+    if found is None or found.finding is None or found.finding.pattern not in OVERFLOWS:
         return
     call = visible(run.trace.call_site(passes[-1].id))
     lines = calls(run.trace, call, is_new_scale)

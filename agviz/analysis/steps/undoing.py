@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.measures import number
+from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, clips, is_clip
 from agviz.traces.rows import visible
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps, Stepping
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import ForwardOpRow, Frame
 
 _LEAST: Final = 3
-_LEFT: Final = 0.05
+_LEFT: Final = 0.01
 """Of what a step changed, where it is taken back."""
 _SHRUNK: Final = 1e-3
 """Of the gradient that a pass computed, where little of it reaches the step."""
 _STILL: Final = 1e-5
 """Of a parameter's norm, where a step changes next to nothing."""
+_LARGE: Final = 1e4
+"""A norm that no gradient has in a training that goes well."""
 _MOST_OPS: Final = 2_000
 _BEYOND: Final = 1.01
 """Times the norm that gradients are clipped to; a gradient that nothing clipped is what it was to a
@@ -47,6 +50,8 @@ def set_back(run: RunSteps) -> Iterator[StepFinding]:
         steps = sum(bool(taken.sample) for taken in each.steps) - 1
         if steps < _LEAST or not shares or max(shares) > _LEFT:
             continue
+        if _is_used_first(run, set(names)):
+            continue
         frame = _writer(run, names[0]) or each.stepped
         what = listed(sorted({name for name in names if name})) or "parameters without a name"
         yield StepFinding(
@@ -56,8 +61,9 @@ def set_back(run: RunSteps) -> Iterator[StepFinding]:
             paragraph=(
                 f"After each of {plural(steps, 'step')} of {each.name} that were measured,"
                 f" something wrote to the parameters ({what}), and before the next one at most"
-                f" {max(shares):.1%} of what the step had changed was left. So nothing is learnt:"
-                " an average, a copy or a state dict is written in the wrong direction."
+                f" {max(shares):.1%} of what the step had changed was left. Where each batch is"
+                " meant to start from the same weights, that is as it should be; else nothing is"
+                " learnt: an average, a copy or a state dict is written in the wrong direction."
             ),
         )
 
@@ -88,11 +94,19 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
             )
         else:
             clip = "the norm to which gradients are clipped" if lines else "what changes gradients"
+            large = (
+                f"The gradient of a single parameter had a norm up to {number(left.largest)}: that"
+                " is what is far too large, if what is left is what was meant; look at the scale of"
+                " the data and of the loss. Else look"
+                if left.largest > _LARGE
+                else "Look"
+            )
+            small = "" if left.largest > _LARGE else ": it is far too small"
             yield StepFinding(
                 kind="clipped",
                 heading=f"next to nothing of the gradients reaches {each.name}",
                 frame=frame,
-                paragraph=f"{seen}. Look at {clip} between backward and step: it is far too small.",
+                paragraph=f"{seen}. {large} at {clip} between backward and step{small}.",
             )
 
 
@@ -111,15 +125,14 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
         if task is None or not taken.sample or run.scale(task) != 1:
             continue
         known = run.arrived(task)
-        beyond += [
-            row.gradient
-            for row in taken.sample[:1]
-            if row.gradient
-            and row.gradient > _BEYOND * limit
-            and math.isclose(row.gradient, known.get(row.parameter, 0.0), rel_tol=_BEYOND - 1)
-        ]
-        if len(beyond) >= 2 * _LEAST:
-            break
+        row = taken.sample[0]
+        if not row.gradient or row.parameter not in known:
+            continue
+        is_untouched = math.isclose(row.gradient, known[row.parameter], rel_tol=_BEYOND - 1)
+        if not is_untouched:
+            return  # it has an effect in some steps, as from one on
+        if row.gradient > _BEYOND * limit:
+            beyond.append(row.gradient)
     if len(beyond) >= _LEAST:
         yield StepFinding(
             kind="not clipped",
@@ -142,6 +155,8 @@ class _Left(NamedTuple):
     change: float
     """The largest change of a parameter, of its norm."""
     scale: float
+    largest: float
+    """The largest norm of a gradient that a pass computed, without the scale."""
 
 
 def _left(run: RunSteps, each: Stepping) -> _Left | None:
@@ -154,7 +169,7 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
     if not changes or max(changes) > _STILL:
         return None
     shares: list[float] = []
-    scale, steps, last = 1.0, 0, None
+    scale, steps, largest, last = 1.0, 0, 0.0, None
     for taken in each.steps:
         task = run.pass_before(taken, last)
         last = taken
@@ -168,13 +183,46 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
             if row.gradient and known.get(row.parameter, 0.0) > 0
         ]
         if found:
+            largest = max(
+                largest,
+                *(
+                    known[row.parameter] / scale
+                    for row in taken.sample
+                    if known.get(row.parameter, 0.0) > 0
+                ),
+            )
             shares.append(max(found))
             steps += 1
         if steps >= 2 * _LEAST:
             break
     if steps < _LEAST or max(shares) > _SHRUNK:
         return None
-    return _Left(steps, max(shares), max(changes), scale)
+    return _Left(steps, max(shares), max(changes), scale, largest)
+
+
+def _is_used_first(run: RunSteps, names: set[str]) -> bool:
+    """Whether a module is called between the last step of those and what takes it back.
+
+    Then the step was of use, as in an adaptation to each batch.
+    """
+    if not run.trace.meta.check_forward or len(run.passes) < 2:
+        return False
+    memories = memories_of_parameters(run.trace, list(names))
+    used = False
+    for op in run.trace.forward_ops(run.passes[-1].id, limit=_MOST_OPS):
+        if op.recomputed_in != -1:
+            continue
+        if any(row.memory in memories for row in written(op)) and not _is_in_step(run, op):
+            return used
+        used = used or (op.module is not None and any(row.memory in memories for row in op.inputs))
+    return False
+
+
+def _is_in_step(run: RunSteps, op: ForwardOpRow) -> bool:
+    return any(
+        step.begin_ns is not None and step.begin_ns <= op.time_ns <= step.time_ns
+        for step in run.trace.optimizer_steps()
+    )
 
 
 def _writer(run: RunSteps, name: str) -> Frame | None:

@@ -1,0 +1,89 @@
+"""What a factor of zeros is, and whether training can change it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.traces.rows import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
+
+_MOST_STEPS: Final = 20
+_MOST_OPS: Final = 2_000
+
+
+class ZeroFactor(NamedTuple):
+    """Where the zeros of a tensor come from."""
+
+    parameter: str
+    """The parameter that they are; empty: they are of none."""
+    has_graph: bool
+    """Whether the tensor depends on something that requires a gradient."""
+    made: Frame | None
+    """The line that gave them; None: not known."""
+
+
+class ZeroFactors:
+    """Asked for the tensors of a forward.
+
+    Args:
+        trace: the recording.
+        ops: the functions of the last passes.
+        is_zero: whether a tensor is known to hold zeros only.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        ops: Sequence[ForwardOpRow],
+        is_zero: Callable[[ForwardTensorRow], bool],
+    ) -> None:
+        self._is_zero = is_zero
+        self._first = trace.forward_ops(limit=_MOST_OPS)
+        self._names = {
+            row.memory: row.parameter
+            for op in ops
+            for row in op.inputs
+            if row.parameter and row.memory >= 0
+        }
+        self._makers = {
+            (row.tensor, row.version): op for op in (*self._first, *ops) for row in op.outputs
+        }
+
+    def of(self, tensor: ForwardTensorRow) -> ZeroFactor:
+        """Where the zeros of a tensor come from, through functions of zeros and views."""
+        made: Frame | None = None
+        row = tensor
+        for _ in range(_MOST_STEPS):
+            name = row.parameter or self._names.get(row.memory, "")
+            if name:
+                return ZeroFactor(name, True, self._zeroed(row.memory))
+            maker = self._makers.get((row.tensor, row.version))
+            if maker is None:
+                break
+            made = visible(maker.stack)
+            behind = next((one for one in maker.inputs if self._is_origin(one, row)), None)
+            if behind is None:
+                break
+            row = behind
+        return ZeroFactor("", tensor.requires_grad, made)
+
+    def _is_origin(self, given: ForwardTensorRow, made: ForwardTensorRow) -> bool:
+        is_same = (given.tensor, given.version) == (made.tensor, made.version)
+        return not is_same and self._is_zero(given)
+
+    def _zeroed(self, memory: int) -> Frame | None:
+        """The line that wrote the zeros of a parameter before the first pass."""
+        found = [
+            op
+            for op in self._first
+            for row in op.outputs
+            if row.memory == memory
+            and row.health is not None
+            and 0 < row.health.numbers == row.health.zero
+        ]
+        return visible(found[0].stack) if found else None
