@@ -10,9 +10,10 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from agviz.analysis.outcome import Outcome
 from agviz.check.ranks.together import TogetherReport, read_together
@@ -48,6 +49,40 @@ def in_ranks(folder: Path, *command: str) -> list[subprocess.CompletedProcess[st
         return list(pool.map(run, range(RANKS)))
 
 
+SAVES = """\
+import os
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+
+def save(optimizer, args, kwargs):
+    if not os.path.exists(name := f"gradients.{os.environ['RANK']}"):
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        torch.save([each.grad for each in parameters], name)
+
+
+register_optimizer_step_pre_hook(save)
+"""
+SAME = 1e-2
+"""Of the norm of all gradients: float16 on the way is as close."""
+
+
+def are_those_of_one(program: RankProgram, folder: Path) -> bool:
+    """Whether all ranks give the optimizer what one process gets; torch alone says so."""
+    (folder / "plain.py").write_text(SAVES + program.text, encoding="utf-8")
+    for ended in in_ranks(folder, "plain.py"):
+        assert ended.returncode == 0, ended.stderr
+    names: dict[str, Any] = {}
+    exec(program.text_of_one, names)  # noqa: S102 - a program of the tests
+    alone = torch.cat([each.grad.reshape(-1) for each in names["model"].parameters()])
+    for rank in range(RANKS):
+        gradients = torch.load(folder / f"gradients.{rank}")
+        got = torch.cat([each.reshape(-1) for each in gradients])
+        if float((got - alone).norm()) > SAME * float(alone.norm()):
+            return False
+    return True
+
+
 def checked(text: str, folder: Path) -> TogetherReport:
     (folder / "train.py").write_text(text, encoding="utf-8")
     notes = folder / "notes"
@@ -64,6 +99,7 @@ def said(report: TogetherReport) -> str:
 @pytest.mark.parametrize("name", slow_but({"no_sync_never_ends", "loss_is_a_sum"}, WRONG))
 def test_gradients_that_are_others_than_those_of_one_process(name: str, tmp_path: Path) -> None:
     program: RankProgram = WRONG[name]
+    assert not program.one or not are_those_of_one(program, tmp_path)
     report = checked(program.text, tmp_path)
     first = report.verdicts[0]
     assert report.outcome is Outcome.FOUND, said(report)
@@ -77,6 +113,8 @@ def test_gradients_that_are_others_than_those_of_one_process(name: str, tmp_path
 
 @pytest.mark.parametrize("name", slow_but({"accumulation_that_syncs"}, RIGHT))
 def test_gradients_that_are_those_of_one_process(name: str, tmp_path: Path) -> None:
-    report = checked(RIGHT[name].text, tmp_path)
+    program: RankProgram = RIGHT[name]
+    assert not program.one or are_those_of_one(program, tmp_path)
+    report = checked(program.text, tmp_path)
     assert report.outcome is Outcome.NOTHING_UNUSUAL, said(report)
     assert report.ranks == RANKS

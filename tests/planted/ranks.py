@@ -1,7 +1,7 @@
 """Programs of two ranks: some end up with other gradients than one process would, some do not.
 
-Each is a text that torchrun's variables suffice for. What one process would get, the tests compute
-with torch alone (``tests/test_check_ranks.py``).
+Each is a text that torchrun's variables suffice for. ``one`` is what one process does with the
+batches that all ranks have at the first step: torch alone says whether gradients differ from that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import textwrap
 from typing import Final, NamedTuple
 
 _FRAME: Final = """\
-import os
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -22,6 +21,13 @@ from torch.utils.data.distributed import DistributedSampler
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
+DATA
+
+BODY
+dist.barrier()
+dist.destroy_process_group()
+"""
+_DATA: Final = """\
 torch.manual_seed(0)
 features = torch.randn(96, 6)
 targets = features[:, :2].sum(1, keepdim=True).sin()
@@ -36,10 +42,6 @@ def loader(*tensors, size=8):
 def network(last=1):
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, last))
 
-
-BODY
-dist.barrier()
-dist.destroy_process_group()
 """
 CAUSE: Final = "# the cause"
 
@@ -50,13 +52,21 @@ class RankProgram(NamedTuple):
     body: str
     words: tuple[str, ...] = ()
     """That have to be in the answer; none: the gradients are those of one process."""
-    outcome: str = "found"
-    """Of a program with words."""
+    one: str = ""
+    """Leaves the gradients of one process in ``model``; empty: it has none to compare with, as
+    where random numbers are drawn or each rank has a batch of its own on purpose."""
 
     @property
     def text(self) -> str:
         """The script."""
-        return _FRAME.replace("BODY", textwrap.dedent(self.body).strip())
+        body = textwrap.dedent(self.body).strip()
+        return _FRAME.replace("DATA", _DATA).replace("BODY", body)
+
+    @property
+    def text_of_one(self) -> str:
+        """What one process does at the first step."""
+        imports = _FRAME.partition("\n\n")[0]
+        return f"{imports}\n{_DATA}\n{textwrap.dedent(self.one).strip()}\n"
 
     @property
     def line(self) -> int:
@@ -64,6 +74,11 @@ class RankProgram(NamedTuple):
         lines = self.text.splitlines()
         return next((n for n, text in enumerate(lines, 1) if CAUSE in text), 0)
 
+
+ONE: Final = """
+model = network()
+F.mse_loss(model(features[:16]), targets[:16]).backward()
+"""
 
 WRONG: Final = {
     "no_sync_never_ends": RankProgram(
@@ -79,6 +94,10 @@ WRONG: Final = {
                 optimizer.zero_grad()
         """,
         ("no_sync",),
+        one="""
+        model = network()
+        (F.mse_loss(model(features[:32]), targets[:32])).backward()
+        """,
     ),
     "called_past_ddp": RankProgram(
         """
@@ -91,6 +110,7 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("past DDP",),
+        one=ONE,
     ),
     "parameter_that_ddp_ignores": RankProgram(
         """
@@ -104,6 +124,7 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("2.weight", "ignore"),
+        one=ONE,
     ),
     "same_batches": RankProgram(
         """
@@ -132,6 +153,12 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("before", "reduced"),
+        one="""
+        model = network()
+        F.mse_loss(model(features[:16]), targets[:16] * 5).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        F.mse_loss(model(features[16:32]), targets[16:32] * 5).backward()
+        """,
     ),
     "loss_is_a_sum": RankProgram(
         """
@@ -144,6 +171,10 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("sum", "1/2"),
+        one="""
+        model = network()
+        F.mse_loss(model(features[:16]), targets[:16], reduction="sum").backward()
+        """,
     ),
     "uneven_batches_weigh_alike": RankProgram(
         """
@@ -158,6 +189,10 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("24", "4", "weigh"),
+        one="""
+        model = network(last=3)
+        F.cross_entropy(model(features[:28]), classes[:28]).backward()
+        """,
     ),
     "written_on_one_rank": RankProgram(
         """
@@ -171,6 +206,7 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("after backward",),
+        one=ONE,
     ),
 }
 """Those that the rules were written with."""
@@ -184,7 +220,8 @@ RIGHT: Final = {
             optimizer.zero_grad()
             F.mse_loss(model(x), y).backward()
             optimizer.step()
-        """
+        """,
+        one=ONE,
     ),
     "accumulation_that_syncs": RankProgram(
         """
@@ -198,7 +235,12 @@ RIGHT: Final = {
             (F.cross_entropy(model(two[0]), two[1]) / 2).backward()
             nn.utils.clip_grad_norm_(model.parameters(), 0.1)
             optimizer.step()
-        """
+        """,
+        one="""
+        model = network(last=3)
+        F.cross_entropy(model(features[:32]), classes[:32]).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        """,
     ),
     "dropout_of_other_seeds": RankProgram(
         """
@@ -233,7 +275,8 @@ RIGHT: Final = {
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= world
             optimizer.step()
-        """
+        """,
+        one=ONE,
     ),
     "two_optimizers": RankProgram(
         """

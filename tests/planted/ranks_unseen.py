@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.planted.ranks import RankProgram
+from tests.planted.ranks import ONE, RankProgram
 
 WRONG: Final = {
     "head_replaced_after_wrapping": RankProgram(
         """
-        model = DDP(network())
+        model = DDP(network(), find_unused_parameters=True)
         torch.manual_seed(1)
         model.module[2] = nn.Linear(16, 1)  # the cause
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -19,6 +19,12 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("after DDP had wrapped it", "2.weight"),
+        one="""
+        model = network()
+        torch.manual_seed(1)
+        model[2] = nn.Linear(16, 1)
+        F.mse_loss(model(features[:16]), targets[:16]).backward()
+        """,
     ),
     "hook_that_clips": RankProgram(
         """
@@ -35,6 +41,12 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("hook", "before"),
+        one="""
+        model = network()
+        for parameter in model.parameters():
+            parameter.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+        F.mse_loss(model(features[:16]), targets[:16] * 3).backward()
+        """,
     ),
     "summed_by_hand": RankProgram(
         """
@@ -49,6 +61,7 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("2 times", "world size"),
+        one=ONE,
     ),
     "temperature_outside_of_ddp": RankProgram(
         """
@@ -62,6 +75,13 @@ WRONG: Final = {
             optimizer.step()
         """,
         ("DDP",),
+        one="""
+        model = network(last=3)
+        scale = nn.Linear(3, 3, bias=False)
+        nn.init.eye_(scale.weight)
+        F.cross_entropy(scale(model(features[:16])), classes[:16]).backward()
+        model = nn.ModuleList([model, scale])
+        """,
     ),
 }
 
@@ -99,7 +119,11 @@ RIGHT: Final = {
             loss = F.cross_entropy(model(features[rows]), classes[rows], reduction="sum")
             (loss * world / count).backward()
             optimizer.step()
-        """
+        """,
+        one="""
+        model = network(last=3)
+        F.cross_entropy(model(features[:28]), classes[:28]).backward()
+        """,
     ),
     "compressed_to_half": RankProgram(
         """
@@ -112,7 +136,8 @@ RIGHT: Final = {
             optimizer.zero_grad()
             F.mse_loss(model(x), y).backward()
             optimizer.step()
-        """
+        """,
+        one=ONE,
     ),
     "same_points_other_targets": RankProgram(
         """

@@ -92,8 +92,8 @@ def _is_unweighted(node: Any, outputs: Collection[Any]) -> bool:
 
 def _numel(node: Any) -> int | None:
     """Of what a node gave; None: it is not known, as of a leaf."""
-    metadata = getattr(node, "_input_metadata", ())
-    return math.prod(map(int, metadata[0].shape)) if len(metadata) == 1 else None
+    metadata: Sequence[Any] = getattr(node, "_input_metadata", ())
+    return math.prod(metadata[0].shape) if len(metadata) == 1 else None
 
 
 def _weight(node: Any) -> int | None:

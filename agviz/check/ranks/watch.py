@@ -18,7 +18,7 @@ import threading
 import weakref
 import zlib
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
@@ -82,7 +82,8 @@ class _State:
     own: Tensor | None = None
     reduced: Tensor | None = None
     passes: list[int] = field(default_factory=list)
-    hook: FunctionType | None = None
+    hook: CodeType | None = None
+    """The code of the program's first hook of it."""
     writes: list[Any] = field(default_factory=list)
     """Stacks of what wrote to its gradient since the last pass."""
     written_before: Any = None
@@ -190,12 +191,14 @@ class RankWatch:
     def _entered(self, _module: Module, _args: Any) -> None:
         self._depth += threading.get_ident() == self._thread
 
-    def _left(self, module: Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _left(self, module: Module, args: Any, *given: Any) -> None:
+        """``given`` is what was given by name, and the output; after an error torch has no names."""
         if threading.get_ident() != self._thread:
             return
         self._depth -= 1
         try:
-            self._note_call(module, args, kwargs, output)
+            if len(given) == 2:
+                self._note_call(module, args, *given)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(error)
 
@@ -294,9 +297,8 @@ class RankWatch:
                 state = self._states[id(parameter)] = _State(parameter, most)
             self._begin(state)
             theirs = cast("Any", parameter)._backward_hooks
-            state.hook = next(
-                (each for each in (theirs or {}).values() if isinstance(each, FunctionType)), None
-            )
+            codes = (getattr(each, "__code__", None) for each in (theirs or {}).values())
+            state.hook = next((code for code in codes if isinstance(code, CodeType)), None)
             handle = parameter.register_hook(functools.partial(_arrived, state, number))
             hooks = cast("Any", parameter)._backward_hooks
             own = hooks.pop(handle.id)
@@ -372,8 +374,7 @@ class RankWatch:
         )
 
     def _parameter(self, state: _State, place: str, is_compressed: bool) -> ParameterNote:
-        hook = state.hook
-        code = None if hook is None else hook.__code__
+        code = state.hook
         given = _gradient(state)
         is_other = given is None or state.reduced is None or not torch.equal(given, state.reduced)
         write = state.writes[-1] if state.writes and is_other else None
