@@ -29,6 +29,7 @@ from benchmarks import (
     report,
     tiny,
     training_steps,
+    verbs,
     viewing,
 )
 from benchmarks.contenders import OBSERVING, OURS, PEERS, RECORDING
@@ -154,6 +155,12 @@ class Bench:
         self.console.print(report.plugin(results), "")
         return results
 
+    def verbs(self) -> dict[str, verbs.VerbCost]:
+        """By model."""
+        results = verbs.measure(quick=self.quick)
+        self.console.print(report.verbs(results), "")
+        return results
+
     def _make(self, name: str) -> Graph:
         torch.set_num_threads(1)
         torch.manual_seed(0)
@@ -181,6 +188,7 @@ def main() -> None:
         "provenance": Bench.provenance,
         "drawing": Bench.drawing,
         "plugin": Bench.plugin,
+        "verbs": Bench.verbs,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, for a first impression")

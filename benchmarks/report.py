@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from benchmarks.reading import Reading, Times
     from benchmarks.tiny import Tiny
     from benchmarks.training_steps import Compared
+    from benchmarks.verbs import VerbCost
     from benchmarks.viewing import Viewing
 
 HOTTEST = 12
@@ -228,6 +229,29 @@ def plugin(results: Mapping[str, PluginCost]) -> Table:
     for title, found in results.items():
         seconds = f"{found.native_s:.2f}", f"{found.extra_s:.3f}"
         table.add_row(title, *seconds, _ratio(found.cpu), _ratio(found.wall))
+    return table
+
+
+def verbs(results: Mapping[str, VerbCost]) -> Table:
+    """One row per model."""
+    table = _table("agviz check and explain, processes of their own")
+    for column in (
+        "steps",
+        "plain, CPU s",
+        "checked, CPU",
+        "after, CPU s",
+        "explain, CPU s",
+        "wall",
+    ):
+        table.add_column(column, justify="right")
+    for title, found in results.items():
+        table.add_row(
+            title,
+            f"{found.steps:,}",
+            f"{found.plain_s:.3f}",
+            _ratio(found.checked),
+            *(f"{each:.2f}" for each in (found.after_s, found.explain_s, found.explain_wall_s)),
+        )
     return table
 
 

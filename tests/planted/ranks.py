@@ -314,6 +314,62 @@ RIGHT: Final = {
             optimizer.step()
         """
     ),
+    "hooks_that_mask_and_scale": RankProgram(
+        """
+        net = network()
+        mask = (torch.arange(96).reshape(16, 6) % 3 > 0).float()
+        net[0].weight.register_hook(lambda gradient: gradient * mask)
+        net[2].weight.register_hook(lambda gradient: gradient * 0.1)
+        model = DDP(net)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for x, y in loader(features, targets):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """,
+        one="""
+        model = network()
+        mask = (torch.arange(96).reshape(16, 6) % 3 > 0).float()
+        F.mse_loss(model(features[:16]), targets[:16]).backward()
+        model[0].weight.grad *= mask
+        model[2].weight.grad *= 0.1
+        """,
+    ),
+    "scaled_between_passes": RankProgram(
+        """
+        model = DDP(network())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        batches = list(loader(features, targets))
+        for one, two in zip(batches[::2], batches[1::2]):
+            optimizer.zero_grad()
+            with model.no_sync():
+                F.mse_loss(model(one[0]), one[1]).backward()
+            for parameter in model.parameters():
+                parameter.grad.mul_(0.5).add_(parameter.detach(), alpha=0.01)
+            F.mse_loss(model(two[0]), two[1]).backward()
+            optimizer.step()
+        """,
+        one="""
+        model = network()
+        F.mse_loss(model(features[:16]), targets[:16]).backward()
+        for parameter in model.parameters():
+            parameter.grad.mul_(0.5).add_(parameter.detach(), alpha=0.01)
+        F.mse_loss(model(features[16:32]), targets[16:32]).backward()
+        """,
+    ),
+    "weights_averaged_in_place_of_gradients": RankProgram(
+        """
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for x, y in loader(features, targets):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.data)
+                parameter.data /= world
+        """
+    ),
     "per_sample_weights": RankProgram(
         """
         model = DDP(network(last=3))

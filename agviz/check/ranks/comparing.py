@@ -6,6 +6,11 @@ the loss is a mean over the batch and all batches are of one size. So the gradie
 ``.grad`` is held against the mean of those that the ranks' own backward gave. Where the node that
 reduces the loss is known, so is by how much each rank's samples should weigh.
 
+Note [The same change]
+The program may change a rank's gradient before it is reduced. To multiply each element by the same
+on all ranks, or all by one factor and add the same, gives the same when it is done to the mean.
+What clips or normalises by the gradient itself is another thing on each rank.
+
 Note [Drifting apart]
 Parameters that DDP does not synchronise may be meant to be each rank's own, as experts are. They
 count as lost only where all ranks hold the same values, and get different gradients.
@@ -51,6 +56,8 @@ class Way(Enum):
     NEW = auto()
     LOST = auto()
     """DDP has it, and does not reduce its gradient."""
+    APART = auto()
+    """DDP has it, was called, and no cause is known."""
     OUTSIDE = auto()
     """Others of the optimizer are under DDP."""
     ALONE = auto()
@@ -69,6 +76,12 @@ class Way(Enum):
     SUM_LOSS = auto()
     UNEVEN = auto()
     SAME_BATCH = auto()
+
+
+_UNREDUCED: Final = frozenset(
+    {Way.NO_SYNC, Way.PAST_DDP, Way.IGNORED, Way.NEW, Way.LOST, Way.OUTSIDE, Way.ALONE}
+)
+"""Where parameters may be averaged in place of gradients."""
 
 
 @dataclass
@@ -129,6 +142,8 @@ def compare_ranks(notes: Sequence[RankNotes]) -> RanksAnswer:
         answer.steps = sorted({*answer.steps, key[1]})
         if found and not answer.differences:
             answer.differences = found
+    last = _Step([steps[common[-1]] for steps in by_rank], RanksAnswer(len(notes)))
+    answer.differences = [each for each in answer.differences if not last.are_averaged(each)]
     for number in {key[0] for key in common}:
         several = [[steps[key] for steps in by_rank] for key in common if key[0] == number]
         answer.differences += _same_batches(several)
@@ -166,6 +181,14 @@ class _Step:
         if not self._found:
             self._losses(reduced)
         return list(self._found.values())
+
+    def are_averaged(self, found: Difference) -> bool:
+        """Whether, at this later step, what was not reduced holds the same values on all ranks."""
+        several = [self.parameters.get(name) for name in found.names]
+        is_later = self._notes[0].step > found.step and bool(several)
+        if found.way not in _UNREDUCED or not is_later:
+            return False
+        return all(each and len({one.value for one in each}) == 1 for each in several)
 
     def _is_reduced(self, name: str, several: Sequence[ParameterNote]) -> bool:
         """Whether a parameter got the mean; what else it got is added to what was found."""
@@ -205,27 +228,34 @@ class _Step:
         is_ddp = several[0].place == DDP
         left = _known(several[0].reduced if is_ddp else several[0].given)
         if float((left - mean).norm()) <= allowed or not size:
-            return True
-        if float((left - len(own) * mean).norm()) <= len(own) * allowed and not is_ddp:
+            return self._is_changed_alike(name, several)
+        if is_ddp:
+            self._add(Way.NOT_THE_MEAN, name, self._last_pass(several[0]).frame)
+        elif float((left - len(own) * mean).norm()) <= len(own) * allowed:
             kind = self._kind()
             if kind == SUM:
                 return True
             way = Way.SUMMED if kind == MEAN else Way.MAYBE_SUMMED
             self._add(way, name, self._notes[0].collective)
-        elif is_ddp:
-            self._not_the_mean(name, several)
         else:
             self._leave_out("gradients are changed after they are averaged by hand")
         return False
 
-    def _not_the_mean(self, name: str, several: Sequence[ParameterNote]) -> None:
-        written = [rank for rank, each in enumerate(several) if each.is_written_before]
-        if written:
-            self._add(Way.WRITTEN_BEFORE, name, several[written[0]].written_before, written)
-        elif (hook := next((each.hook for each in several if each.hook), None)) is not None:
+    def _is_changed_alike(self, name: str, several: Sequence[ParameterNote]) -> bool:
+        """Note [The same change]; of a gradient that is the mean of what ranks have given."""
+        reached = [each for each in several if each.own is not None]
+        allowed = several[0].tolerance
+        if not _are_alike_changes(
+            [(one.before_write, one.after_write) for one in reached], allowed
+        ):
+            writers = [n for n, each in enumerate(several) if each.before_write is not None]
+            self._add(Way.WRITTEN_BEFORE, name, several[writers[0]].written_before, writers)
+            return False
+        if not _are_alike_changes([(one.before_hook, one.after_hook) for one in reached], allowed):
+            hook = next((each.hook for each in reached if each.hook), None)
             self._add(Way.HOOK, name, hook)
-        else:
-            self._add(Way.NOT_THE_MEAN, name, self._last_pass(several[0]).frame)
+            return False
+        return True
 
     def _unequal(self, name: str, several: Sequence[ParameterNote], *, has_values: bool) -> None:
         """Of a gradient that is not equal on all ranks."""
@@ -246,6 +276,8 @@ class _Step:
                 self._leave_out("DDP was told to leave out parameters that differ between ranks")
         elif place == OUTSIDE:
             self._alone(name, last, has_values=has_values)
+        elif not _are_unreduced(several):
+            self._add(Way.APART, name, last.frame)
         elif last.calls and not any(each.syncs and not each.is_past_ddp for each in last.calls):
             way = Way.PAST_DDP if last.calls[-1].is_past_ddp else Way.NO_SYNC
             self._add(way, name, last.calls[-1].frame)
@@ -362,6 +394,44 @@ def _are_alike(several: Sequence[ParameterNote]) -> bool:
     sizes = {each.numel() for each in tensors if each is not None}
     has_all = all(note.given is not None and note.reduced is not None for note in several)
     return has_all and len(sizes) == 1
+
+
+def _are_unreduced(several: Sequence[ParameterNote]) -> bool:
+    """Whether each rank keeps its own."""
+    return all(
+        float((_known(each.reduced) - _own(each)).norm())
+        <= each.tolerance * float(_own(each).norm())
+        for each in several
+    )
+
+
+def _are_alike_changes(
+    several: Sequence[tuple[Tensor | None, Tensor | None]], allowed: float
+) -> bool:
+    """Note [The same change]: of what was there before and after, on each rank."""
+    pairs = [
+        (before, after) for before, after in several if before is not None and after is not None
+    ]
+    if not pairs:
+        return True
+    if len(pairs) < len(several):
+        return False
+    (before, after), *others = pairs
+    return all(_is_same_change(before, after, *each, allowed) for each in others)
+
+
+def _is_same_change(
+    before: Tensor, after: Tensor, other_before: Tensor, other_after: Tensor, allowed: float
+) -> bool:
+    """Whether two ranks have multiplied by the same, or by one factor and added the same."""
+    crossed = other_after * before, after * other_before
+    if bool(torch.isclose(*crossed, rtol=allowed, atol=0.0).all()):
+        return True
+    apart, then_apart = other_before - before, other_after - after
+    square = float(apart.dot(apart))
+    factor = float(apart.dot(then_apart)) / square if square else 0.0
+    off = float((then_apart - factor * apart).norm())
+    return off <= allowed * float(then_apart.norm())
 
 
 def _known(tensor: Tensor | None) -> Tensor:

@@ -1,8 +1,8 @@
 """How a loss weighs what it is made of: the node that averages or sums, behind scalar factors.
 
 Note [What counts as a sum]
-``(each * weights).sum()`` may be a mean, by its weights. So a sum is called one only where nothing
-is multiplied or divided between it and the output of the module, or the loss function.
+``(each * weights).sum()`` may be a mean, by its weights. So a sum or a mean is called one only
+where nothing is multiplied or divided between it and the output of the module.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def reducing(roots: Sequence[Any], outputs: Collection[Any]) -> Reducing | None:
 
     Args:
         roots: what backward is called on.
-        outputs: the nodes of outputs of modules under DDP.
+        outputs: the nodes of outputs of modules.
     """
     if len(roots) != 1 or not isinstance(roots[0], Tensor) or roots[0].numel() != 1:
         return None
@@ -68,12 +68,16 @@ def _reduced(node: Any, outputs: Collection[Any]) -> Reducing | None:
     reduction = getattr(node, "_saved_reduction", None)
     if reduction in {_MEAN, _SUM}:
         count = _weight(node) if name.startswith("NllLoss") else _numel(node.next_functions[0][0])
-        return None if count is None else Reducing(node, MEAN if reduction == _MEAN else SUM, count)
-    if name == "MeanBackward0":
-        return Reducing(node, MEAN, int(node._saved_self_sym_numel))
-    if name == "SumBackward0" and _is_unweighted(node.next_functions[0][0], outputs):
-        return Reducing(node, SUM, math.prod(map(int, node._saved_self_sym_sizes)))
-    return None
+        kind = MEAN if reduction == _MEAN else SUM
+    elif name == "MeanBackward0":
+        count, kind = int(node._saved_self_sym_numel), MEAN
+    elif name == "SumBackward0":
+        count, kind = math.prod(map(int, node._saved_self_sym_sizes)), SUM
+    else:
+        return None
+    if count is None or not _is_unweighted(node.next_functions[0][0], outputs):
+        return None
+    return Reducing(node, kind, count)
 
 
 def _is_unweighted(node: Any, outputs: Collection[Any]) -> bool:
@@ -81,9 +85,10 @@ def _is_unweighted(node: Any, outputs: Collection[Any]) -> bool:
     for _ in range(_LONGEST):
         if node is None:
             return False
-        if node in outputs or getattr(node, "_saved_reduction", None) == _NONE:
+        if node in outputs:
             return True
-        if node.name() not in _UNWEIGHTED:
+        is_loss = getattr(node, "_saved_reduction", None) == _NONE
+        if not is_loss and node.name() not in _UNWEIGHTED:
             return False
         before = [each for each, _ in node.next_functions if each is not None]
         node = before[0] if len(before) == 1 else None

@@ -2,7 +2,7 @@
 
 Note [Some of the elements]
 To average gradients is to average each element. So of a large tensor every k-th element is kept, as
-float64, and what is kept of a step stays below 32 MiB however large the model is.
+float64, and what is kept of a step stays below 64 MiB however large the model is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 _NOTES: Final = "notes"
 _CODE: Final = "F64"
-_TENSORS: Final = ("own", "reduced", "given")
+_TENSORS: Final = (
+    *("own", "reduced", "given"),
+    *("before_hook", "after_hook", "before_write", "after_write"),
+)
 
 DDP: Final = "ddp"
 """A parameter that a reducer of DDP gets the gradient of."""
@@ -98,16 +101,21 @@ class ParameterNote:
     hook: Frame | None
     """The program's hook that is called with its gradient."""
     written_before: Frame | None
-    """The line that wrote to the gradient between two passes."""
-    is_written_before: bool
+    """The line that wrote to the gradient between two passes, before DDP had reduced it."""
     written_after: Frame | None
     """The line that wrote to it after the last pass."""
     own: Tensor | None = None
-    """What this rank's backward gave, of all passes."""
+    """What this rank gives to be reduced: its own gradient, of all passes."""
     reduced: Tensor | None = None
     """What was left in ``.grad`` when the last pass had ended."""
     given: Tensor | None = None
     """What the optimizer gets."""
+    before_hook: Tensor | None = None
+    """What backward gave in the first pass in which a hook has changed it; None: none has."""
+    after_hook: Tensor | None = None
+    before_write: Tensor | None = None
+    """What a pass had left that was then written to, before it was reduced; None: none was."""
+    after_write: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -156,13 +164,14 @@ def encoded(notes: RankNotes) -> bytes:
                     data = tensor.contiguous().numpy().tobytes()
                     stored = StoredTensor(_CODE, tuple(tensor.shape), data)
                     tensors[f"{number}/{what}/{name}"] = stored
+    none: dict[str, Any] = dict.fromkeys(_TENSORS)
     bare = dataclasses.replace(
         notes,
         steps=[
             dataclasses.replace(
                 step,
                 parameters={
-                    name: dataclasses.replace(each, own=None, reduced=None, given=None)
+                    name: dataclasses.replace(each, **none)
                     for name, each in step.parameters.items()
                 },
             )

@@ -1,9 +1,9 @@
 """Watching what each rank's own backward gives, what is left in ``.grad``, what optimizers get.
 
 Note [The gradient of this rank]
-A hook of each parameter, before all of the program's, sees the gradient that backward has computed
-in this process: DDP, the program's hooks and the optimizer get it later. Nothing is called again,
-so that random numbers, checkpoints, autocast and hooks inside the graph are those of the run.
+Two hooks of each parameter, before and after all of the program's, see the gradient that backward
+has computed in this process: DDP and the optimizer get it later. Nothing is called again, so that
+random numbers, checkpoints, autocast and hooks inside the graph are those of the run.
 
 Note [Which steps]
 The first step of each optimizer is noted, and the last after 1, 2, 4, 8 … others. All ranks count
@@ -82,12 +82,17 @@ class _State:
     own: Tensor | None = None
     reduced: Tensor | None = None
     passes: list[int] = field(default_factory=list)
+    arrived: Tensor | None = None
+    """During a pass: what comes to the first hook."""
     hook: CodeType | None = None
     """The code of the program's first hook of it."""
+    hooked: tuple[Tensor, Tensor] | None = None
+    """What came to the program's hooks, and what they gave, where that is another."""
     writes: list[Any] = field(default_factory=list)
     """Stacks of what wrote to its gradient since the last pass."""
+    written: tuple[Tensor, Tensor] | None = None
+    """What a pass has left without reducing it, and what was there when the next began."""
     written_before: Any = None
-    is_written_before: bool = False
 
 
 @dataclass(slots=True)
@@ -137,7 +142,8 @@ class RankWatch:
         self._running = 0
         """Calls of backward, inside of each other."""
         self._called: list[_Called] = []
-        self._outputs: list[Any] = []
+        self._outputs: list[tuple[Any, bool]] = []
+        """Nodes of outputs of modules, and whether it is DDP's."""
         self._passes: list[PassNote] = []
         self._has_stepped = False
         self._states: dict[int, _State] = {}
@@ -179,7 +185,7 @@ class RankWatch:
         if not why_not and self._place[1] == 1:
             why_not = "no process group of several ranks was there when backward ran"
         elif not why_not and not steps:
-            why_not = "no optimizer stepped after a backward pass"
+            why_not = "no optimizer stepped with plain parameters that a backward pass had reached"
         return RankNotes(*self._place, steps, why_not)
 
     def _placed(self, module: Module, _name: str, _submodule: Module) -> None:
@@ -192,7 +198,7 @@ class RankWatch:
         self._depth += threading.get_ident() == self._thread
 
     def _left(self, module: Module, args: Any, *given: Any) -> None:
-        """``given`` is what was given by name, and the output; after an error torch has no names."""
+        """``given`` is what was given by name, and the output; after an error, one None."""
         if threading.get_ident() != self._thread:
             return
         self._depth -= 1
@@ -215,9 +221,8 @@ class RankWatch:
             called = _Called(weakref.ref(module), self._capture(), sums, batch, syncs)
             if len(self._called) < _MOST_CALLS:
                 self._called.append(called)
-            if is_ddp:
-                nodes = [each.grad_fn for _, each in tensors_given(output)]
-                self._outputs += [node for node in nodes if node is not None]
+            nodes = [each.grad_fn for _, each in tensors_given(output)]
+            self._outputs += [(node, is_ddp) for node in nodes if node is not None]
 
     # -- backward -------------------------------------------------------------------------------
 
@@ -260,10 +265,11 @@ class RankWatch:
                 state.writes.append(captured)
 
     def _take_calls(self) -> None:
-        inner = {id(module.module) for module in self._ddps}
+        ddps = [each for each in self._ddps if _is_of_all(each)]
+        outer, inner = set(map(id, ddps)), {id(each.module) for each in ddps}
         for called in self._called:
             module = called.module()
-            is_ddp = isinstance(module, torch.nn.parallel.DistributedDataParallel)
+            is_ddp = id(module) in outer
             if is_ddp or id(module) in inner:
                 frame = self._frame(called.captured)
                 note = CallNote(not is_ddp, called.syncs, frame, called.inputs, called.batch)
@@ -271,8 +277,9 @@ class RankWatch:
         self._called.clear()
 
     def _take_loss(self, roots: Sequence[Any]) -> None:
-        found = reducing(roots, self._outputs)
-        self._outputs = []
+        outputs, self._outputs = self._outputs, []
+        by_ddp = [node for node, is_ddp in outputs if is_ddp]
+        found = reducing(roots, by_ddp or [node for node, _ in outputs])
         if found is None:
             return
         then = seen(found.node)
@@ -299,32 +306,40 @@ class RankWatch:
             theirs = cast("Any", parameter)._backward_hooks
             codes = (getattr(each, "__code__", None) for each in (theirs or {}).values())
             state.hook = next((code for code in codes if isinstance(code, CodeType)), None)
-            handle = parameter.register_hook(functools.partial(_arrived, state, number))
+            first = parameter.register_hook(functools.partial(_arrived, state))
             hooks = cast("Any", parameter)._backward_hooks
-            own = hooks.pop(handle.id)
-            others = dict(hooks)
-            hooks.clear()
-            hooks[handle.id] = own
+            others = {key: each for key, each in hooks.items() if key != first.id}
+            own = hooks[first.id]
+            hooks.clear()  # C++ calls them in the order in which the dict got them
+            hooks[first.id] = own
             hooks.update(others)
-            self._hooks.append((parameter, handle, theirs is None))
+            last = parameter.register_hook(functools.partial(_sent, state, number))
+            self._hooks += [(parameter, first, False), (parameter, last, theirs is None)]
 
     def _begin(self, state: _State) -> None:
         """What is in ``.grad`` when a pass begins."""
         there = _gradient(state)
         if there is None or not bool(there.any()):
             state.own, state.reduced, state.passes = None, None, []
-            state.is_written_before, state.written_before = False, None
+            state.hooked, state.written, state.written_before = None, None, None
         elif state.reduced is None or not state.passes:
             state.own = there
         elif not torch.equal(there, state.reduced) and not there.isnan().any():
-            state.is_written_before = True
-            state.written_before = state.writes[-1] if state.writes else None
+            state.own = there
+            has_synced = any(each.syncs for each in self._passes[state.passes[-1]].calls)
+            if not has_synced and state.written is None:
+                state.written = state.reduced, there
+                state.written_before = state.writes[-1] if state.writes else None
 
     def _unhook(self) -> None:
+        without: list[Tensor] = []
         while self._hooks:
             parameter, handle, had_none = self._hooks.pop()
             handle.remove()
-            if had_none and not cast("Any", parameter)._backward_hooks:
+            if had_none:
+                without.append(parameter)
+        for parameter in without:
+            if not cast("Any", parameter)._backward_hooks:
                 cast("Any", parameter)._backward_hooks = None
 
     def _parameters(self) -> Iterator[Tensor]:
@@ -391,11 +406,14 @@ class RankWatch:
             if code is None
             else self._file(code.co_filename, code.co_firstlineno, code.co_name),
             written_before=self._frame(state.written_before),
-            is_written_before=state.is_written_before,
             written_after=self._frame(write),
             own=state.own,
             reduced=state.reduced,
             given=given,
+            before_hook=None if state.hooked is None else state.hooked[0],
+            after_hook=None if state.hooked is None else state.hooked[1],
+            before_write=None if state.written is None else state.written[0],
+            after_write=None if state.written is None else state.written[1],
         )
 
     def _give_up(self, error: Exception) -> None:
@@ -413,13 +431,24 @@ class RankWatch:
         return self._collective
 
 
-def _arrived(state: _State, number: int, gradient: Tensor) -> None:
-    """A gradient has come to a parameter."""
+def _arrived(state: _State, gradient: Tensor) -> None:
+    """A gradient has come to a parameter, before the program's hooks."""
+    with torch._C.DisableTorchFunction():
+        state.arrived = _sample(gradient, state.most) if _is_dense(gradient) else None
+
+
+def _sent(state: _State, number: int, gradient: Tensor) -> None:
+    """The program's hooks have had it."""
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        if not _is_dense(gradient):
+        arrived, state.arrived = state.arrived, None
+        if arrived is None or not _is_dense(gradient):
             return
-        found = _sample(gradient, state.most)
-        state.own = found if state.own is None else state.own + found
+        sent = arrived
+        if state.hook is not None:
+            sent = _sample(gradient, state.most)
+            if state.hooked is None and not torch.equal(sent, arrived):
+                state.hooked = arrived, sent
+        state.own = sent if state.own is None else state.own + sent
         state.passes.append(number)
 
 
@@ -433,11 +462,16 @@ def _place() -> tuple[int, int]:
     return dist.get_rank(), dist.get_world_size()
 
 
+def _is_of_all(ddp: Any) -> bool:
+    """Whether all ranks are in its group, and not some of them, as beside tensor parallelism."""
+    return bool(ddp.process_group.size() == dist.get_world_size())
+
+
 def _places(ddps: Sequence[Any]) -> dict[int, tuple[str, bool]]:
     """Where parameters are, by identity, and whether they are compressed on their way."""
     found: dict[int, tuple[str, bool]] = {}
     for each in ddps:
-        is_for_all = each.process_group.size() == dist.get_world_size()
+        is_for_all = _is_of_all(each)
         is_compressed = bool(getattr(each, "_comm_hooks", ()))
         known = {id(parameter) for parameter in each._module_parameters}
         ignored = set(each.parameters_to_ignore)

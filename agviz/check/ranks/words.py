@@ -58,6 +58,10 @@ _SAID: Final[Mapping[Way, _Said]] = {
         "DDP has not reduced {them}. Something may have replaced a leaf after the model was wrapped"
         " (a change of dtype or device, .data). Convert the model before DDP wraps it.",
     ),
+    Way.APART: _Said(
+        "{apart}, though DDP was called",
+        "What changes {them} on some ranks before backward has ended was not seen.",
+    ),
     Way.OUTSIDE: _Said(
         "{apart}: DDP does not hold {them}",
         "Others of the same optimizer are under DDP. All ranks hold the same values and get"
@@ -75,16 +79,16 @@ _SAID: Final[Mapping[Way, _Said]] = {
         " same on all ranks, with the same numbers.",
     ),
     Way.WRITTEN_BEFORE: _Said(
-        "{not_the_mean}: written to before DDP has reduced",
-        "Between backward passes, {ranks} changed what was there, and DDP averaged that. One"
-        " process would do it to the gradient of the whole batch: clip, scale or unscale after the"
-        " last backward pass.",
+        "{what} written to before ranks are averaged",
+        "Between backward passes, {ranks} changed what was there before it was reduced, and each"
+        " rank in another way, as clipping does. One process would do it to the gradient of the"
+        " whole batch: do it after the last backward pass.",
     ),
     Way.HOOK: _Said(
-        "{not_the_mean}: a hook changes {them} before DDP has reduced",
-        "The hook gets the gradient of each rank's own batch. To clip or normalise is not linear,"
-        " so the mean of what it gives is not what it would give for the whole batch. Do it after"
-        " backward, when gradients are reduced.",
+        "{what} changed by a hook before ranks are averaged",
+        "The hook gets the gradient of each rank's own batch before it is reduced, and does"
+        " something else to it on each, as clipping does: the mean of what it gives is not what it"
+        " would give for the whole batch. Do it after backward.",
     ),
     Way.NOT_THE_MEAN: _Said(
         "{not_the_mean}",
@@ -162,6 +166,7 @@ def _filled(found: Difference, world: int) -> dict[str, str]:
     names = _list(found.names)
     what = f"the gradient{'s' if several else ''} of {names} {are}"
     return {
+        "what": what,
         "apart": f"{what} not equal on all ranks",
         "not_the_mean": f"{what} not the mean of those of all ranks",
         "times": f"{what} {world:,} times the mean of those of all ranks",
