@@ -5,11 +5,9 @@ Whether the planted programs are wrong is decided by torch alone, before agviz i
 
 from __future__ import annotations
 
+import itertools
 import os
-import socket
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,32 +20,16 @@ from tests import python_process
 from tests.json_documents import hold
 from tests.planted import ranks, ranks_unseen
 from tests.planted.ranks import RankProgram
+from tests.rank_pairs import RANKS, ROOT, in_pairs
 from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     import subprocess
+    from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-RANKS = 2
+CHECK = "check --of-ranks notes train.py"
 WRONG = ranks.WRONG | ranks_unseen.WRONG
 RIGHT = ranks.RIGHT | ranks_unseen.RIGHT
-
-
-def in_ranks(folder: Path, *command: str) -> list[subprocess.CompletedProcess[str]]:
-    """Run a command of Python in two ranks, with the variables of torchrun."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "engine")])
-    world = {"WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-
-    def run(rank: int) -> subprocess.CompletedProcess[str]:
-        own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"}
-        environment = os.environ | world | own | {"PYTHONPATH": path}
-        return python_process.run([sys.executable, *command], cwd=folder, env=environment)
-
-    with ThreadPoolExecutor(RANKS) as pool:
-        return list(pool.map(run, range(RANKS)))
 
 
 SAVES = """\
@@ -64,17 +46,12 @@ def save(optimizer, args, kwargs):
 
 register_optimizer_step_pre_hook(save)
 """
-RUNS = "import runpy; import torch.distributed; runpy.run_path('plain.py', run_name='__main__')"
-"""The same code each time, so that processes are forked from one that has torch imported."""
 SAME = 1e-2
 """Of the norm of all gradients: float16 on the way is as close."""
 
 
 def are_those_of_one(program: RankProgram, folder: Path) -> bool:
-    """Whether all ranks give the optimizer what one process gets; torch alone says so."""
-    (folder / "plain.py").write_text(SAVES + program.text, encoding="utf-8")
-    for ended in in_ranks(folder, "-c", RUNS):
-        assert ended.returncode == 0, ended.stderr
+    """Whether all ranks gave the optimizer what one process gets; torch alone says so."""
     names: dict[str, Any] = {}
     exec(program.text_of_one, names)  # noqa: S102 - a program of the tests
     alone = torch.cat([each.grad.reshape(-1) for each in names["model"].parameters()])
@@ -93,13 +70,15 @@ def agviz(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return python_process.run(command, cwd=cwd, env=environment, timeout=240)
 
 
-def checked(text: str, folder: Path) -> TogetherReport:
-    (folder / "train.py").write_text(text, encoding="utf-8")
-    notes = folder / "notes"
-    notes.mkdir()
-    for ended in in_ranks(folder, "-m", "agviz", "check", "--of-ranks", str(notes), "train.py"):
+def checked(program: RankProgram, folder: Path) -> TogetherReport:
+    """What is found of a program, which has run without agviz as well where it is to be judged."""
+    (folder / "train.py").write_text(program.text, encoding="utf-8")
+    (folder / "plain.py").write_text(SAVES + program.text, encoding="utf-8")
+    (folder / "notes").mkdir()
+    commands = [CHECK, "plain.py"] if program.one else [CHECK]
+    for ended in itertools.chain.from_iterable(in_pairs(folder, *commands)):
         assert ended.returncode == 0, ended.stdout + ended.stderr
-    return read_together(notes, RANKS)
+    return read_together(folder / "notes", RANKS)
 
 
 def said(report: TogetherReport) -> str:
@@ -109,8 +88,8 @@ def said(report: TogetherReport) -> str:
 @pytest.mark.parametrize("name", slow_but({"no_sync_never_ends", "loss_is_a_sum"}, WRONG))
 def test_gradients_that_are_others_than_those_of_one_process(name: str, tmp_path: Path) -> None:
     program: RankProgram = WRONG[name]
+    report = checked(program, tmp_path)
     assert not program.one or not are_those_of_one(program, tmp_path)
-    report = checked(program.text, tmp_path)
     first = report.verdicts[0]
     assert report.outcome is Outcome.FOUND, said(report)
     text = f"{first.heading} {first.paragraph}"
@@ -124,8 +103,8 @@ def test_gradients_that_are_others_than_those_of_one_process(name: str, tmp_path
 @pytest.mark.parametrize("name", slow_but({"accumulation_that_syncs"}, RIGHT))
 def test_gradients_that_are_those_of_one_process(name: str, tmp_path: Path) -> None:
     program: RankProgram = RIGHT[name]
+    report = checked(program, tmp_path)
     assert not program.one or are_those_of_one(program, tmp_path)
-    report = checked(program.text, tmp_path)
     assert report.outcome is Outcome.NOTHING_UNUSUAL, said(report)
     assert report.ranks == RANKS
 
@@ -150,8 +129,7 @@ print([None if each is None else len(each) for each in hooks])
 def test_a_program_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text(RankProgram(STAYS).text, encoding="utf-8")
     (tmp_path / "notes").mkdir()
-    plain = in_ranks(tmp_path, "-c", RUNS)
-    checked = in_ranks(tmp_path, "-m", "agviz", "check", "--of-ranks", "notes", "plain.py")
+    plain, checked = in_pairs(tmp_path, "plain.py", CHECK.replace("train", "plain"))
     assert [one.stdout for one in checked] == [one.stdout for one in plain]
     assert all("[None, None, None, None, 1, None]" in one.stdout for one in checked)
     assert [one.stderr for one in checked] == [one.stderr for one in plain]
