@@ -44,4 +44,5 @@ def _as_bytes(tensor: Tensor) -> Tensor:
 
 
 def _crc(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.cpu().view(torch.uint8).numpy().data)
+    """Of a copy: memory that numpy has seen can't be resized any more, as FSDP does."""
+    return zlib.crc32(tensor.clone().cpu().view(torch.uint8).numpy().data)

@@ -170,6 +170,8 @@ class _Step:
             several = [each.parameters[name] for each in notes if name in each.parameters]
             if len(several) == len(notes) and _are_alike(several):
                 self.parameters[name] = several
+            else:
+                self._leave_out("some parameters have no dense gradient on some ranks")
         self._found: dict[tuple[Way, Frame | None], Difference] = {}
 
     def differences(self) -> list[Difference]:

@@ -254,8 +254,9 @@ class RankWatch:
         for state in self._states.values():
             state.reduced = _gradient(state)
             state.writes.clear()
-            if state.parameter.grad is not None:
-                self._memory[state.parameter.grad.untyped_storage().data_ptr()] = state
+            gradient = state.parameter.grad
+            if gradient is not None and _is_dense(gradient):
+                self._memory[gradient.untyped_storage().data_ptr()] = state
 
     def written(self, tensor: Tensor, captured: Any) -> None:
         """A torch function has written to a tensor."""
