@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from agviz.check.checksums import checksum
+from agviz.check.checksums import checksum, has_memory
 from agviz.check.ranks.loss import reducing
 from agviz.check.ranks.notes import (
     DDP,
@@ -185,7 +185,7 @@ class RankWatch:
         if not why_not and self._place[1] == 1:
             why_not = "no process group of several ranks was there when backward ran"
         elif not why_not and not steps:
-            why_not = "no optimizer stepped with plain parameters that a backward pass had reached"
+            why_not = "no optimizer stepped with plain parameters, no shards, that backward reached"
         return RankNotes(*self._place, steps, why_not)
 
     def _placed(self, module: Module, _name: str, _submodule: Module) -> None:
@@ -492,7 +492,7 @@ def _normalises_alone(ddp: Any) -> bool:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    return type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_meta
+    return type(tensor) in _PLAIN and tensor.layout is torch.strided and has_memory(tensor)
 
 
 def _gradient(state: _State) -> Tensor | None:
