@@ -30,6 +30,7 @@ from benchmarks import (
     report,
     tiny,
     training_steps,
+    verbs,
     viewing,
 )
 from benchmarks.contenders import OBSERVING, OURS, PEERS, RECORDING
@@ -161,6 +162,12 @@ class Bench:
         self.console.print(report.rank_steps(results), "")
         return results
 
+    def verbs(self) -> dict[str, verbs.VerbCost]:
+        """By model."""
+        results = verbs.measure(quick=self.quick)
+        self.console.print(report.verbs(results), "")
+        return results
+
     def _make(self, name: str) -> Graph:
         torch.set_num_threads(1)
         torch.manual_seed(0)
@@ -189,6 +196,7 @@ def main() -> None:
         "drawing": Bench.drawing,
         "plugin": Bench.plugin,
         "ranks": Bench.rank_steps,
+        "verbs": Bench.verbs,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, for a first impression")

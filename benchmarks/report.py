@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from benchmarks.reading import Reading, Times
     from benchmarks.tiny import Tiny
     from benchmarks.training_steps import Compared
+    from benchmarks.verbs import VerbCost
     from benchmarks.viewing import Viewing
 
 HOTTEST = 12
@@ -239,6 +240,29 @@ def rank_steps(results: Mapping[str, RankCost]) -> Table:
         table.add_column(column, justify="right")
     for engine, found in results.items():
         table.add_row(engine, f"{found.native_ms:.0f}", _ratio(found.wall), _ratio(found.thread))
+    return table
+
+
+def verbs(results: Mapping[str, VerbCost]) -> Table:
+    """One row per model."""
+    table = _table("agviz check and explain, processes of their own")
+    for column in (
+        "steps",
+        "plain, CPU s",
+        "checked, CPU",
+        "after, CPU s",
+        "explain, CPU s",
+        "wall",
+    ):
+        table.add_column(column, justify="right")
+    for title, found in results.items():
+        table.add_row(
+            title,
+            f"{found.steps:,}",
+            f"{found.plain_s:.3f}",
+            _ratio(found.checked),
+            *(f"{each:.2f}" for each in (found.after_s, found.explain_s, found.explain_wall_s)),
+        )
     return table
 
 

@@ -25,6 +25,7 @@ from benchmarks import (
     shape,
     tiny,
     training_steps,
+    verbs,
     viewing,
 )
 from benchmarks.contenders import NATIVE, OURS, PEERS, RECORDING
@@ -163,6 +164,20 @@ def test_steps_of_ranks_are_compared() -> None:
         assert cost.native_ms > 0
         assert cost.thread.median > 0
     assert report.rank_steps(found).row_count == 2
+
+
+@pytest.mark.slow
+def test_verbs_are_measured_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "MODELS", ("mlp", "lstm"))
+    found = verbs.measure(quick=True)
+    assert list(found) == ["mlp", "lstm"]
+    for cost in found.values():
+        assert cost.steps == 2
+        assert cost.plain_s > 0
+        assert cost.checked.median > 0
+        assert cost.explain_s > 0
+        assert cost.explain_wall_s > 0
+    assert report.verbs(found).row_count == 2
 
 
 @pytest.mark.slow

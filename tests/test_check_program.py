@@ -92,6 +92,31 @@ def test_a_write_through_numpy() -> None:
     found(checked(write_through_numpy), line_of(write_through_numpy, "# the write"), "numpy")
 
 
+def resize_what_was_saved() -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    h = x.exp()
+    h.sum().backward()
+    h.untyped_storage().resize_(0)  # as FSDP does
+
+
+def test_memory_stays_resizable() -> None:
+    resize_what_was_saved()
+    fine(checked(resize_what_was_saved))
+
+
+def use_freed_memory() -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    h = x.exp()
+    freed = torch.randn(4)
+    freed.untyped_storage().resize_(0)
+    freed.detach()  # as FSDP does: nothing is read
+    h.sum().backward()
+
+
+def test_freed_memory_is_not_read() -> None:
+    assert "memory of a tensor was freed" in fine(checked(use_freed_memory))
+
+
 class _KeepsOnCtx(Function):
     @staticmethod
     def forward(ctx: object, x: Tensor) -> Tensor:

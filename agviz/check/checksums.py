@@ -22,7 +22,7 @@ def checksum(tensor: Tensor) -> Checksum | None:
     """
     if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or tensor.is_quantized:
         return None
-    if tensor.device.type == "meta" or not tensor.untyped_storage().nbytes():
+    if not has_memory(tensor):
         return None
     with torch.no_grad(), torch._C._DisableTorchDispatch():
         flat = _as_bytes(tensor.detach())
@@ -32,6 +32,11 @@ def checksum(tensor: Tensor) -> Checksum | None:
         words = flat[: size // 8 * 8].view(torch.int64)
         some = words[:: max(1, words.numel() // _SOME)]
         return (size, int(words.sum()), _crc(some.contiguous()), _crc(flat[size // 8 * 8 :]))
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """Whether there is something to read: FSDP frees what is not in use."""
+    return tensor.device.type != "meta" and bool(tensor.untyped_storage().nbytes())
 
 
 def _as_bytes(tensor: Tensor) -> Tensor:
@@ -44,4 +49,5 @@ def _as_bytes(tensor: Tensor) -> Tensor:
 
 
 def _crc(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.cpu().view(torch.uint8).numpy().data)
+    """Of a copy: memory that numpy has seen can't be resized any more, as FSDP does."""
+    return zlib.crc32(tensor.clone().cpu().view(torch.uint8).numpy().data)

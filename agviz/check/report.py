@@ -16,7 +16,7 @@ from agviz.words.shapes import write_shape
 from agviz.words.units import percent, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -58,11 +58,7 @@ class CheckReport:
     @property
     def outcome(self) -> Outcome:
         """The worst one."""
-        outcomes = {verdict.outcome for verdict in self.verdicts}
-        for each in (Outcome.FOUND, Outcome.CANT_TELL):
-            if each in outcomes:
-                return each
-        return Outcome.NOTHING_UNUSUAL if outcomes else Outcome.CANT_TELL
+        return worst(self.verdicts)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
@@ -79,6 +75,15 @@ class CheckReport:
             "compiled": self.compiled,
             "not_compiled": self.not_compiled or None,
         }
+
+
+def worst(verdicts: Sequence[Verdict]) -> Outcome:
+    """The worst outcome of several; of none, that nothing can be told."""
+    outcomes = {verdict.outcome for verdict in verdicts}
+    for each in (Outcome.FOUND, Outcome.CANT_TELL):
+        if each in outcomes:
+            return each
+    return Outcome.NOTHING_UNUSUAL if outcomes else Outcome.CANT_TELL
 
 
 def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:

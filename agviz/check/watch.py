@@ -21,6 +21,7 @@ from agviz.check.broadcasting import (
 from agviz.check.hooks import RepeatedHook, repeated_hooks
 from agviz.check.kept_call import KeptCalls
 from agviz.check.precision.tape import ForwardTapes
+from agviz.check.ranks.watch import RankWatch
 from agviz.check.recomputation import Modes, Recomputations, random_state
 from agviz.check.saved import ChangedTensor, SavedTensors, Write, nodes_to_run
 from agviz.record import mode_stack
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
     from agviz.check.kept_call import KeptCall
     from agviz.check.precision.tape import ForwardTape, TapeCall
+    from agviz.record.names import Names
     from agviz.traces.rows import Frame
+    from agviz_engine.instruments import Registry
 
 log = logging.getLogger("agviz")
 
@@ -77,10 +80,16 @@ class _WatchedCall:
 
 
 class GradientWatch(CheckForward):
-    """Sees the torch functions that a program calls, and the calls of backward."""
+    """Sees the torch functions that a program calls, and the calls of backward.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    Args:
+        names: where parameter names and module paths come from.
+        registry: whose instruments are to know the threads.
+        in_ranks: whether this process is one of several ranks that are to be compared.
+    """
+
+    def __init__(self, names: Names, registry: Registry, *, in_ranks: bool = False) -> None:
+        super().__init__(names, registry)
         self.calls = KeptCalls()
         self.saved = SavedTensors()
         self.tapes = ForwardTapes(self.number, self.parameter)
@@ -90,6 +99,10 @@ class GradientWatch(CheckForward):
         self.losses: list[ExpandedLoss] = []
         self.hooks: dict[str, RepeatedHook] = {}
         """By name of the parameter."""
+        self.ranks: RankWatch | None = None
+        if in_ranks:
+            files = self._provenance.files
+            self.ranks = RankWatch(names, files, self._capture, self.frame, self.file)
         self.passes = 0
         self.gave_up = ""
         """Why nothing more was looked at."""
@@ -100,12 +113,16 @@ class GradientWatch(CheckForward):
         super().start()
         self.recomputations.start()
         self.modes.start()
+        if self.ranks is not None:
+            self.ranks.start()
 
     def stop(self) -> None:
         """As ``CheckForward``'s."""
         super().stop()
         self.recomputations.stop()
         self.modes.stop()
+        if self.ranks is not None:
+            self.ranks.stop()
 
     def frame(self, captured: Any) -> Frame | None:
         """The program's line in a captured stack."""
@@ -172,6 +189,8 @@ class GradientWatch(CheckForward):
                 given = [tensor for _, tensor in tensors_given(result)]
                 for tensor in call.written:
                     self.saved.written(tensor, Write(self._moment, call.captured, call.name))
+                    if self.ranks is not None:
+                        self.ranks.written(tensor, call.captured)
                 if end > call.first_nr:
                     then = (self._moment, call.captured, call.name)
                     results = given or call.written
@@ -199,6 +218,9 @@ class GradientWatch(CheckForward):
                     self.changed += self.saved.changed(nodes)
                     for each in repeated_hooks(nodes):
                         self.hooks.setdefault(self.parameter(each.tensor), each)
+            if self.ranks is not None and self._is_listening:
+                with torch._C.DisableTorchFunction():
+                    self.ranks.backward_begins(roots)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(error)
         return tape
@@ -208,6 +230,15 @@ class GradientWatch(CheckForward):
         try:
             with torch._C.DisableTorchFunction():
                 self.tapes.backward_ended(tape)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+            self._give_up(error)
+
+    def backward_left(self) -> None:
+        """A call of backward or grad has ended, well or not."""
+        try:
+            if self.ranks is not None and self._is_listening:
+                with torch._C.DisableTorchFunction():
+                    self.ranks.backward_ended()
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(error)
 
@@ -304,8 +335,16 @@ def watched_engine(
     own: Any,
     begins: Callable[[Any, Any, Any], ForwardTape | None],
     ended: Callable[[ForwardTape], None],
+    left: Callable[[], None],
 ) -> Any:
-    """An engine that runs everything on ``own``, and says when a call begins and has ended."""
+    """An engine that runs everything on ``own``, and says when a call begins and has ended.
+
+    Args:
+        own: the engine.
+        begins: gets roots, gradients and inputs of a call; gives the tape of its forward.
+        ended: gets the tape, when the call has left its gradients.
+        left: is called when the call has ended, well or not.
+    """
 
     class _Engine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         def queue_callback(self, callback: Callable[[], None]) -> None:
@@ -319,7 +358,10 @@ def watched_engine(
             told = {**kwargs, **dict(zip(names, args, strict=False))}
             inputs = told.get("inputs")
             tape = begins(told.get("tensors"), told.get("grad_tensors") or (), inputs)
-            result = own.run_backward(*args, **kwargs)
+            try:
+                result = own.run_backward(*args, **kwargs)
+            finally:
+                left()
             is_plain = told.get("accumulate_grad") and not inputs and not told.get("create_graph")
             if tape is not None and is_plain:
                 ended(tape)

@@ -1,4 +1,4 @@
-"""``agviz run --ranks N``: torchrun starts the ranks, each of which records into one folder."""
+"""``agviz run --ranks N`` and ``agviz check --ranks N``: torchrun starts the ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 OF_RANKS: Final = "--of-ranks"
-"""Option of ``agviz run`` in each rank: the folder to record into."""
+"""Option of the verb in each rank: the folder to record into, or to leave notes in."""
 _OF_KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
 """Signals that a terminal sends to all its processes."""
 _ENDING: Final = ".ranks"
@@ -43,18 +43,48 @@ def launch(ranks: int, folder: Path | None, script: str, command: Sequence[str])
     Raises:
         AgvizError: there is no torchrun, or the folder can't be made.
     """
+    check_torchrun()
+    made = _make(folder, script)
+    code = torchrun(ranks, "run", made, command)
+    say(_outcome(made, ranks))
+    return code
+
+
+def check_torchrun() -> None:
+    """Refuse where ranks can't be started.
+
+    Raises:
+        AgvizError: there is no torchrun.
+    """
     if importlib.util.find_spec("torch.distributed.run") is None:
         raise AgvizError("this torch has no torchrun; install one with torch.distributed")
-    made = _make(folder, script)
-    torchrun = "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"
-    in_each = "-m", "agviz", "run", OF_RANKS, str(made.absolute())
+
+
+def torchrun(
+    ranks: int, verb: str, folder: Path, command: Sequence[str], stdout: int | None = None
+) -> int:
+    """Have torchrun run a verb in several ranks, until all have ended.
+
+    Args:
+        ranks: how many.
+        verb: of ``agviz``, which knows :data:`OF_RANKS`.
+        folder: where each rank leaves what it leaves.
+        command: arguments of the verb: options, then the script with its own.
+        stdout: the file descriptor that they print to; None: ours.
+
+    Returns:
+        The exit code of torchrun; of a signal that ended it, as a shell has it.
+    """
+    runner = "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"
+    in_each = "-m", "agviz", verb, OF_RANKS, str(folder.absolute())
     # What torchrun would set, with a warning.
     environment = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
     process = subprocess.Popen(
-        [sys.executable, *torchrun, *in_each, *command], env={**environment, **os.environ}
+        [sys.executable, *runner, *in_each, *command],
+        env={**environment, **os.environ},
+        stdout=stdout,
     )
     code = _wait(process)
-    say(_outcome(made, ranks))
     return code if code >= 0 else 128 - code
 
 

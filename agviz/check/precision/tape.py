@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 from torch import Tensor
 
+from agviz.check.checksums import has_memory
 from agviz.check.kept_call import mapped
 from agviz.record.arguments import tensors_given, tensors_of
 from agviz.record.torch_functions import leaves_torch
@@ -245,6 +246,8 @@ class ForwardTape:
             raise TapeError(f"a tensor is of the class {type(tensor).__name__}, or not strided")
         if tensor.device.type != "cpu":
             raise TapeError(f"it computes on the device {tensor.device.type}")
+        if tensor.numel() and not has_memory(tensor):
+            raise TapeError("the memory of a tensor was freed")
 
     def _add_bytes(self, tensor: Tensor) -> None:
         self._bytes += tensor.numel() * tensor.element_size()

@@ -130,11 +130,14 @@ def check() -> Schema:
         "not_in_double": about(nullable(TEXT), "Why one was not."),
         "compiled": about(COUNT, "Passes that were compiled and run again."),
         "not_compiled": about(nullable(TEXT), "Why one was not, though it was asked for."),
+        "ranks": about(COUNT, "That were compared, with --ranks; 0: none."),
+        "not_ranks": about(nullable(TEXT), "Why not, with --ranks."),
     }
     return document(
         "check",
         "agviz check --json script.py",
-        "Whether the gradients of a program are right. Counts are missing where it used no torch.",
+        "Whether the gradients of a program are right. Counts are missing where it used no torch;"
+        " with --ranks, those of rank 0.",
         {**_PROGRAM, "outcome": OUTCOME, "verdicts": verdicts(), **looked_at},
         {},
         optional=looked_at,

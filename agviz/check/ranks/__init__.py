@@ -1,0 +1,1 @@
+"""Several ranks against one process: the gradients that they end up with, and their own."""
