@@ -5,11 +5,13 @@ What they get is asked of torch's own engine first: the answers have to agree wi
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
@@ -72,6 +74,12 @@ def natively(parameters: Mapping[str, Tensor]) -> dict[str, str]:
         else "zero"
         for name, parameter in parameters.items()
     }
+
+
+@functools.cache
+def left_by(program: Program) -> Mapping[str, str]:
+    """What torch's engine leaves in ``.grad`` of the program's parameters."""
+    return MappingProxyType(natively(named(program.run())))
 
 
 def as_torch_has_it(row: GradientRow) -> str:
@@ -146,7 +154,7 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
 def test_the_cause_and_its_line_are_named(program: Program, tmp_path: Path) -> None:
-    left = natively(named(program.run()))
+    left = left_by(program)
     path = tmp_path / "t.agviz"
     program.record(path, check_forward=True)
     answer = agviz.load(path).why()
@@ -178,7 +186,7 @@ def test_the_zeros_that_stopped_a_gradient_are_named(
 
 @pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
 def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path) -> None:
-    left = natively(named(program.run()))
+    left = left_by(program)
     path = tmp_path / "t.agviz"
     program.record(path)
     answer = agviz.load(path).why()
@@ -198,7 +206,7 @@ def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path)
 
 @pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
 def test_without_values_nothing_false_is_said(program: Program, tmp_path: Path) -> None:
-    left = natively(named(program.run()))
+    left = left_by(program)
     path = tmp_path / "t.agviz"
     program.record(path, values="none")
     told = {"none": {"none"}, "zero": {"unknown"}, "some": {"unknown"}}
