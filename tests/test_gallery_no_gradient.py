@@ -22,11 +22,13 @@ from agviz.analysis.causes import REMEDIES, Cause
 from agviz.cli.main import main
 from tests import python_process
 from tests.gallery_frame import Program, programs
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from _pytest.mark import ParameterSet
     from torch import Tensor, nn
 
     from agviz.analysis.gradients import GradientRow, Gradients
@@ -42,6 +44,11 @@ ONLY_IN_BACKWARD: Final = {
 """Causes of zeros, and of a custom Function's None, that nobody can know before backward runs."""
 
 TOLD_LIVE: Final = [program for program in LIVE if program.one("cause") not in ONLY_IN_BACKWARD]
+
+
+def few(programs: Sequence[Program]) -> list[ParameterSet]:
+    """All of them, two of three marked as slow."""
+    return slow_but({one.name for one in programs[::3]}, programs, lambda one: one.name)
 
 
 class Stated(NamedTuple):
@@ -204,7 +211,7 @@ def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path)
             assert says.line is None or line_of(row, program) == says.line
 
 
-@pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", few(RUNNING))
 def test_without_values_nothing_false_is_said(program: Program, tmp_path: Path) -> None:
     left = left_by(program)
     path = tmp_path / "t.agviz"
@@ -258,7 +265,7 @@ def test_before_backward_it_is_told_as_well(program: Program, *, computes: bool)
     )
 
 
-@pytest.mark.parametrize("program", TOLD_LIVE, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", few(TOLD_LIVE))
 def test_within_a_trace_the_lines_are_known(program: Program) -> None:
     with agviz.trace(check_forward=True):
         answer, _ = asked_live(program, computes=False)
@@ -289,7 +296,7 @@ def test_a_loss_without_a_graph_is_told_where_it_lost_it(tmp_path: Path) -> None
         agviz.load(program_without).why()
 
 
-@pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", few(RUNNING))
 def test_anomaly_mode_has_nothing_to_say(program: Program) -> None:
     with torch.autograd.set_detect_anomaly(mode=True):  # a warning would be an error here
         program.run()
