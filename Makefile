@@ -17,6 +17,8 @@ help: ## this list
 
 install: $(STAMP) ## install agviz and its tools into .venv
 
+# pip compiles 8,600 modules one after the other; compileall has a process for each core. It fails at
+# modules that are for newer versions of Python, of which torch has one.
 $(STAMP): pyproject.toml constraints.txt hatch_build.py agviz/measure/kernel.c agviz/record/capture.c
 	@set -e; \
 	if [ ! -x $(BIN)/python ]; then \
@@ -29,7 +31,8 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py agviz/measure/kernel.c a
 	  $$found -m venv .venv; \
 	fi; \
 	echo "Installing agviz and its tools into .venv (torch is large: the first time takes a while)."; \
-	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'; \
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-compile -c constraints.txt -e '.[dev]'; \
+	$(BIN)/python -m compileall -qq -j 0 "$$PWD/.venv/lib" || true; \
 	touch $@
 
 demo: install ## train one step of a built-in model and show its backward pass

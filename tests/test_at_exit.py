@@ -98,12 +98,12 @@ def check(program: str, folder: Path, *options: str, **environment: str) -> None
     assert (ours.returncode, ours.stdout) == (native.returncode, native.stdout)
 
 
-@pytest.mark.parametrize("end", slow_but({"an exception in backward", "a fork"}, ENDS))
+@pytest.mark.parametrize("end", slow_but({"an exception in backward"}, ENDS))
 def test_however_a_program_ends(end: str, tmp_path: Path) -> None:
     check(ENDS[end], tmp_path)
 
 
-@pytest.mark.parametrize("kept", slow_but({"a cycle", "a backward to come"}, KEPT))
+@pytest.mark.parametrize("kept", slow_but({"a backward to come"}, KEPT))
 @pytest.mark.parametrize(
     "option",
     [

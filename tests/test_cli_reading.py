@@ -123,7 +123,7 @@ READING = {
 }
 
 
-@pytest.mark.parametrize("call", slow_but({"summary", "svg", "view", "diff"}, READING))
+@pytest.mark.parametrize("call", slow_but({"summary", "view"}, READING))
 def test_what_is_no_trace_is_refused_in_one_sentence(call: str, tmp_path: Path) -> None:
     bad: dict[str, Callable[[Path], object]] = {
         "nothere.agviz": lambda path: None,

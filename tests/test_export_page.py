@@ -29,7 +29,9 @@ from tests.test_export_dot import HOSTILE
 from tests.test_export_timeline import record_two_devices
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
 
 
 def write(rows: Rows, path: Path, budget: int = 1_500, look: Look | None = None) -> Path:
@@ -80,10 +82,16 @@ def test_the_data_tells_every_line_and_link_of_the_picture(tmp_path: Path) -> No
     assert named | {f"a_{line['id']}" for line in data["lines"]} <= ids
 
 
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser.running() as started:
+        yield started
+
+
 @browser.needs_browser
-def test_the_slider_walks_through_the_execution(tmp_path: Path) -> None:
+def test_the_slider_walks_through_the_execution(chromium: Browser, tmp_path: Path) -> None:
     path = write(two_devices(), tmp_path / "graph.html")
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, path)
         covers = shown.locator("[data-status]")
         total = covers.count()
@@ -120,12 +128,14 @@ def recorded(trace: Path) -> Path:
 
 
 @browser.needs_browser
-def test_the_threads_are_shown_in_time_and_a_click_goes_there(recorded: Path, trace: Path) -> None:
+def test_the_threads_are_shown_in_time_and_a_click_goes_there(
+    chromium: Browser, recorded: Path, trace: Path
+) -> None:
     with Trace.open(trace) as opened:
         task = opened.graph_tasks[-1]
         rows = opened.executions(task.id)
     slow = next(row for row in rows if row.name == "SlowBackward")
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, recorded)
         bar = shown.locator(f'#timeline [data-node="{task.id}-{slow.node}"]')
         assert f"{slow.order} SlowBackward" in (bar.locator("title").text_content() or "")
@@ -150,8 +160,8 @@ def test_the_threads_are_shown_in_time_and_a_click_goes_there(recorded: Path, tr
 
 
 @browser.needs_browser
-def test_it_plays_and_the_view_follows(recorded: Path) -> None:
-    with browser.opened(height=420) as shown:
+def test_it_plays_and_the_view_follows(chromium: Browser, recorded: Path) -> None:
+    with browser.opened(height=420, browser=chromium) as shown:
         go(shown, recorded)
         shown.locator("#picture").press("Space")
         assert shown.get_attribute("#play", "aria-pressed") == "true"
@@ -181,8 +191,8 @@ def test_it_plays_and_the_view_follows(recorded: Path) -> None:
 
 
 @browser.needs_browser
-def test_keys_go_from_node_to_node_and_fold_to_a_depth(recorded: Path) -> None:
-    with browser.opened() as shown:
+def test_keys_go_from_node_to_node_and_fold_to_a_depth(chromium: Browser, recorded: Path) -> None:
+    with browser.opened(browser=chromium) as shown:
         go(shown, recorded)
         shown.locator("#picture").focus()
         focused = "document.activeElement.id"
@@ -212,8 +222,8 @@ def test_keys_go_from_node_to_node_and_fold_to_a_depth(recorded: Path) -> None:
 
 
 @browser.needs_browser
-def test_two_fingers_magnify_and_one_moves(recorded: Path) -> None:
-    with browser.opened() as shown:
+def test_two_fingers_magnify_and_one_moves(chromium: Browser, recorded: Path) -> None:
+    with browser.opened(browser=chromium) as shown:
         go(shown, recorded)
         hand = shown.context.new_cdp_session(shown)
 
@@ -236,14 +246,16 @@ def test_two_fingers_magnify_and_one_moves(recorded: Path) -> None:
 
 
 @browser.needs_browser
-def test_it_is_dark_where_the_reader_wants_that(recorded: Path, trace: Path) -> None:
+def test_it_is_dark_where_the_reader_wants_that(
+    chromium: Browser, recorded: Path, trace: Path
+) -> None:
     paper = "getComputedStyle(document.body).backgroundColor"
     fill = "getComputedStyle(document.querySelector('#picture g.node polygon')).fill"
     lane = "getComputedStyle(document.querySelector('#timeline .node')).fill"
     with Trace.open(trace) as opened:
         look = make_look(theme="light")
         fixed = render_graph(opened, trace.with_name("light.html"), "html", look=look).path
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, recorded)
         light = [shown.evaluate(each) for each in (paper, fill, lane)]
         shown.emulate_media(color_scheme="dark")
@@ -255,9 +267,9 @@ def test_it_is_dark_where_the_reader_wants_that(recorded: Path, trace: Path) -> 
 
 
 @browser.needs_browser
-def test_what_is_folded_into_a_line_is_found_and_listed(tmp_path: Path) -> None:
+def test_what_is_folded_into_a_line_is_found_and_listed(chromium: Browser, tmp_path: Path) -> None:
     path = write(blocks(100), tmp_path / "graph.html", budget=60)
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, path)
         shown.fill("#search", "blocks.57.")
         found = shown.text_content("#found") or ""
@@ -278,13 +290,13 @@ def test_what_is_folded_into_a_line_is_found_and_listed(tmp_path: Path) -> None:
 
 @browser.needs_browser
 @pytest.mark.slow
-def test_a_page_of_100_000_nodes_is_searched_whole(tmp_path: Path) -> None:
+def test_a_page_of_100_000_nodes_is_searched_whole(chromium: Browser, tmp_path: Path) -> None:
     rows = Rows()
     last = rows.node("SumBackward0")
     for number in range(100_000):
         last = rows.node("SinBackward0" if number == 77_777 else "MulBackward0", last)
     path = write(rows, tmp_path / "graph.html")
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, path)
         shown.fill("#search", "mulbackward0")
         assert (shown.text_content("#found") or "").endswith(" of 99,999")
@@ -305,11 +317,11 @@ AXE = os.environ.get("AGVIZ_AXE", "node_modules/axe-core/axe.min.js")
     not Path(AXE).exists(),
     reason="there is no axe: npm install axe-core, or let AGVIZ_AXE name its axe.min.js",
 )
-def test_axe_finds_no_violation(recorded: Path, tmp_path: Path) -> None:
+def test_axe_finds_no_violation(chromium: Browser, recorded: Path, tmp_path: Path) -> None:
     folded = write(blocks(100), tmp_path / "graph.html", budget=60)
     for path in (recorded, folded):
         for scheme in ("light", "dark"):
-            with browser.opened() as shown:
+            with browser.opened(browser=chromium) as shown:
                 shown.emulate_media(color_scheme=scheme)
                 go(shown, path)
                 shown.evaluate(Path(AXE).read_text(encoding="utf-8"))
@@ -321,9 +333,9 @@ def test_axe_finds_no_violation(recorded: Path, tmp_path: Path) -> None:
 
 
 @browser.needs_browser
-def test_modules_fold_and_unfold_and_the_room_is_closed(tmp_path: Path) -> None:
+def test_modules_fold_and_unfold_and_the_room_is_closed(chromium: Browser, tmp_path: Path) -> None:
     path = write(two_devices(), tmp_path / "graph.html")
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, path)
         whole = boxes_shown(shown)
         height = "document.querySelector('#picture svg g.graph').getBBox().height"
@@ -369,13 +381,13 @@ class Attending(torch.nn.Module):
 
 
 @browser.needs_browser
-def test_edges_past_a_folded_module_have_no_kinks(tmp_path: Path) -> None:
+def test_edges_past_a_folded_module_have_no_kinks(chromium: Browser, tmp_path: Path) -> None:
     model = torch.nn.Sequential(Attending(), Attending(), Attending())
     with agviz.trace(model, tmp_path / "t.agviz"):
         model(torch.randn(2, 3, 8, requires_grad=True)).sum().backward()
     with Trace.open(tmp_path / "t.agviz") as opened:
         path = render_graph(opened, tmp_path / "graph.html", "html").path
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, path)
         shown.keyboard.press("u")
         found = [shown.evaluate(SHARPEST)]
@@ -387,8 +399,8 @@ def test_edges_past_a_folded_module_have_no_kinks(tmp_path: Path) -> None:
 
 
 @browser.needs_browser
-def test_the_view_follows_the_focus_on_a_module(recorded: Path) -> None:
-    with browser.opened(height=420) as shown:
+def test_the_view_follows_the_focus_on_a_module(chromium: Browser, recorded: Path) -> None:
+    with browser.opened(height=420, browser=chromium) as shown:
         go(shown, recorded)
         shown.keyboard.press("u")
         picture = shown.locator("#picture").bounding_box()
@@ -405,8 +417,8 @@ def test_the_view_follows_the_focus_on_a_module(recorded: Path) -> None:
 
 
 @browser.needs_browser
-def test_a_folded_module_shows_that_a_node_in_it_runs(tmp_path: Path) -> None:
-    with browser.opened() as shown:
+def test_a_folded_module_shows_that_a_node_in_it_runs(chromium: Browser, tmp_path: Path) -> None:
+    with browser.opened(browser=chromium) as shown:
         go(shown, write(two_devices(), tmp_path / "graph.html"))
         shown.locator(".title", has_text="upper").click()
         frame = "document.querySelector('g.folded .frame')"
@@ -419,9 +431,9 @@ def test_a_folded_module_shows_that_a_node_in_it_runs(tmp_path: Path) -> None:
 
 
 @browser.needs_browser
-def test_searching_unfolds_and_shows_what_is_found(tmp_path: Path) -> None:
+def test_searching_unfolds_and_shows_what_is_found(chromium: Browser, tmp_path: Path) -> None:
     path = write(two_devices(), tmp_path / "graph.html")
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, path)
         shown.click("#fold-all")
         shown.keyboard.press("/")
@@ -442,9 +454,9 @@ def test_searching_unfolds_and_shows_what_is_found(tmp_path: Path) -> None:
 
 
 @browser.needs_browser
-def test_the_picture_is_moved_and_magnified(tmp_path: Path) -> None:
+def test_the_picture_is_moved_and_magnified(chromium: Browser, tmp_path: Path) -> None:
     path = write(blocks(4), tmp_path / "graph.html", look=Look(theme=DARK))
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, path)
 
         def view() -> list[float]:
@@ -468,7 +480,7 @@ def test_the_picture_is_moved_and_magnified(tmp_path: Path) -> None:
 
 
 @browser.needs_browser
-def test_no_name_gets_out_of_its_place(tmp_path: Path) -> None:
+def test_no_name_gets_out_of_its_place(chromium: Browser, tmp_path: Path) -> None:
     rows = Rows()
     root = rows.node("SumBackward0")
     for name in [*HOSTILE, "</script><script>document.body.dataset.evil=1</script>", "<img src=x>"]:
@@ -476,7 +488,7 @@ def test_no_name_gets_out_of_its_place(tmp_path: Path) -> None:
         rows.node("Next", first, module=name)
         rows.leaf(name, first)
     path = write(rows, tmp_path / "graph.html")
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, path)
         assert shown.evaluate("document.body.dataset.evil") is None
         assert shown.locator("img").count() == 0
@@ -487,9 +499,9 @@ def test_no_name_gets_out_of_its_place(tmp_path: Path) -> None:
 
 
 @browser.needs_browser
-def test_a_large_graph_is_folded_to_be_readable(tmp_path: Path) -> None:
+def test_a_large_graph_is_folded_to_be_readable(chromium: Browser, tmp_path: Path) -> None:
     path = write(blocks(100), tmp_path / "graph.html")
-    with browser.opened() as shown:
+    with browser.opened(browser=chromium) as shown:
         go(shown, path)
         assert 8 <= boxes_shown(shown) <= 120
 

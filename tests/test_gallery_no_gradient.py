@@ -5,11 +5,13 @@ What they get is asked of torch's own engine first: the answers have to agree wi
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
@@ -20,11 +22,13 @@ from agviz.analysis.causes import REMEDIES, Cause
 from agviz.cli.main import main
 from tests import python_process
 from tests.gallery_frame import Program, programs
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from _pytest.mark import ParameterSet
     from torch import Tensor, nn
 
     from agviz.analysis.gradients import GradientRow, Gradients
@@ -40,6 +44,11 @@ ONLY_IN_BACKWARD: Final = {
 """Causes of zeros, and of a custom Function's None, that nobody can know before backward runs."""
 
 TOLD_LIVE: Final = [program for program in LIVE if program.one("cause") not in ONLY_IN_BACKWARD]
+
+
+def few(programs: Sequence[Program]) -> list[ParameterSet]:
+    """All of them, two of three marked as slow."""
+    return slow_but({one.name for one in programs[::3]}, programs, lambda one: one.name)
 
 
 class Stated(NamedTuple):
@@ -72,6 +81,12 @@ def natively(parameters: Mapping[str, Tensor]) -> dict[str, str]:
         else "zero"
         for name, parameter in parameters.items()
     }
+
+
+@functools.cache
+def left_by(program: Program) -> Mapping[str, str]:
+    """What torch's engine leaves in ``.grad`` of the program's parameters."""
+    return MappingProxyType(natively(named(program.run())))
 
 
 def as_torch_has_it(row: GradientRow) -> str:
@@ -146,7 +161,7 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
 def test_the_cause_and_its_line_are_named(program: Program, tmp_path: Path) -> None:
-    left = natively(named(program.run()))
+    left = left_by(program)
     path = tmp_path / "t.agviz"
     program.record(path, check_forward=True)
     answer = agviz.load(path).why()
@@ -178,7 +193,7 @@ def test_the_zeros_that_stopped_a_gradient_are_named(
 
 @pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
 def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path) -> None:
-    left = natively(named(program.run()))
+    left = left_by(program)
     path = tmp_path / "t.agviz"
     program.record(path)
     answer = agviz.load(path).why()
@@ -196,9 +211,9 @@ def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path)
             assert says.line is None or line_of(row, program) == says.line
 
 
-@pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", few(RUNNING))
 def test_without_values_nothing_false_is_said(program: Program, tmp_path: Path) -> None:
-    left = natively(named(program.run()))
+    left = left_by(program)
     path = tmp_path / "t.agviz"
     program.record(path, values="none")
     told = {"none": {"none"}, "zero": {"unknown"}, "some": {"unknown"}}
@@ -250,7 +265,7 @@ def test_before_backward_it_is_told_as_well(program: Program, *, computes: bool)
     )
 
 
-@pytest.mark.parametrize("program", TOLD_LIVE, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", few(TOLD_LIVE))
 def test_within_a_trace_the_lines_are_known(program: Program) -> None:
     with agviz.trace(check_forward=True):
         answer, _ = asked_live(program, computes=False)
@@ -281,7 +296,7 @@ def test_a_loss_without_a_graph_is_told_where_it_lost_it(tmp_path: Path) -> None
         agviz.load(program_without).why()
 
 
-@pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", few(RUNNING))
 def test_anomaly_mode_has_nothing_to_say(program: Program) -> None:
     with torch.autograd.set_detect_anomaly(mode=True):  # a warning would be an error here
         program.run()

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 NONFINITE = programs("nonfinite")
 HEALTHY = programs("healthy")
 BOTH_WAYS = [
-    (program, check_forward)
-    for program in NONFINITE
+    pytest.param(
+        program, check_forward, marks=() if check_forward or number % 3 == 0 else pytest.mark.slow
+    )
+    for number, program in enumerate(NONFINITE)
     for check_forward in (False, True)
     if check_forward or program.one("check_forward") is None
 ]

@@ -354,7 +354,13 @@ WALK = "observing_engine.walk = breaking(observing_engine.walk)"
         pytest.param(["--on", "nonfinite"], id="ring", marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize(("where", "when"), [(NODE, 18), (WALK, 2)], ids=["node", "walk"])
+@pytest.mark.parametrize(
+    ("where", "when"),
+    [
+        pytest.param(NODE, 18, id="node"),
+        pytest.param(WALK, 2, id="walk", marks=pytest.mark.slow),
+    ],
+)
 def test_observing_that_fails_ends_the_recording_not_the_program(
     tmp_path: Path, where: str, when: int, store: list[str]
 ) -> None:

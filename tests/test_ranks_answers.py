@@ -1,4 +1,7 @@
-"""What agviz says of programs of several ranks, against the cause that each of them states."""
+"""What agviz says of programs of several ranks, against the cause that each of them states.
+
+What it says of one of them, ``tests/test_ranks_reading.py`` asks in every run of the tests.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from agviz.cli.main import main
 from tests.gallery_frame import Program, programs
 from tests.json_documents import hold
 from tests.rank_support import record
-from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +34,6 @@ KINDS: Final = {
     "stuck": {"hang"},
 }
 PROGRAMS: Final = [*programs("ranks"), *programs("ranks/unseen")]
-QUICK: Final = ("slow_node",)
-"""That in which the whole way is walked in every run of the tests."""
 
 
 def explained(
@@ -60,13 +60,11 @@ def check_cause(program: Program, said: dict[str, Any]) -> None:
         assert re.search(rf"{program.name}\.py:{program.cause}\b", text), said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
-    slow_but(
-        QUICK,
-        [one for one in PROGRAMS if one.one("kind") != "healthy"],
-        lambda program: program.name,
-    ),
+    [one for one in PROGRAMS if one.one("kind") != "healthy"],
+    ids=lambda program: program.name,
 )
 def test_the_cause_is_named(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -20,12 +20,15 @@ from agviz.ranks.folder import Folder
 from agviz.ranks.run import Run
 from agviz.ranks.work import own_times_of_passes
 from agviz.traces.reader import Trace
-from tests.gallery_frame import ROOT
+from tests.gallery_frame import ROOT, programs
+from tests.json_documents import hold
 from tests.ranks_support import record_ranks
+from tests.test_ranks_answers import check_cause
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+SCRIPT = ROOT / "ranks" / "slow_node.py"
 RANKS = 3
 PASSES = 6
 SLEEP_NS = 150_000_000
@@ -34,8 +37,7 @@ SLOW = 1
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    script = ROOT / "ranks" / "slow_node.py"
-    return record_ranks(script, tmp_path_factory.mktemp("ranks"), size=RANKS)
+    return record_ranks(SCRIPT, tmp_path_factory.mktemp("ranks"), size=RANKS)
 
 
 def edited(folder: Path, tmp_path: Path, number: int, **facts: Any) -> Path:
@@ -148,6 +150,14 @@ def test_a_rank_that_left_no_trace_is_said(
     assert Folder.open(copy).missing == [2]
     main(["summary", str(copy)])
     assert "rank 2 left no trace here" in capsys.readouterr().out
+
+
+def test_the_cause_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (program,) = (one for one in programs("ranks") if one.path == SCRIPT)
+    assert main(["explain", "--json", str(folder)]) == 1
+    found: list[dict[str, Any]] = hold(capsys.readouterr().out, "explain-ranks")["verdicts"]
+    (said,) = (each for each in found if each["kind"] == "straggler")
+    check_cause(program, said)
 
 
 def test_a_folder_without_ranks_is_refused(

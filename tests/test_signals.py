@@ -97,7 +97,7 @@ ON_SIGNAL = ("--on", "signal", "--keep", "2")
 @pytest.mark.parametrize(
     "hang",
     [
-        pytest.param("released.wait(60)", id="waits in Python"),
+        pytest.param("released.wait(60)", id="waits in Python", marks=pytest.mark.slow),
         pytest.param("hashlib.pbkdf2_hmac('md5', b'', b'', 10**9)", id="inside C"),
     ],
 )

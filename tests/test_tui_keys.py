@@ -47,6 +47,7 @@ from agviz_engine import graph_task
 from agviz_engine.events import NodeFailed, NodeFinished, NodeStarted, NonFiniteChecked
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
+from tests.slow_cases import slow_but
 from tests.tui_support import NODES, begin, lines, mlp, press, record, settle, write
 
 if TYPE_CHECKING:
@@ -745,7 +746,7 @@ async def test_a_message_takes_the_place_of_the_one_before(trace: Path) -> None:
         assert notices(await press(pilot, "C")) == ["The playhead is at the beginning."]
 
 
-@pytest.mark.parametrize("width", [20, 40, 80, 120])
+@pytest.mark.parametrize("width", slow_but({"20", "120"}, [20, 40, 80, 120]))
 async def test_the_hints_have_room_and_press_keys(trace: Path, width: int) -> None:
     async with opened(trace, size=(width, 24)) as pilot:
         session = await settle(pilot)

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from agviz.tui.app import AgvizApp
+from tests.slow_cases import slow_but
 from tests.tui_support import begin, press, record, settle
 
 if TYPE_CHECKING:
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     SnapCompare = Callable[..., bool]
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
+THEMES = ["textual-dark", "textual-light"]
+WHOLE = slow_but(
+    {"80x24-textual-light", "200x60-textual-dark"},
+    itertools.product(SIZES, THEMES),
+    lambda look: f"{look[0][0]}x{look[0][1]}-{look[1]}",
+)
+"""Size and theme."""
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +54,11 @@ def typing(*keys: str, theme: str = "textual-dark") -> Callable[[Pilot[None]], A
     return type_them
 
 
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("look", WHOLE)
 def test_the_whole(
-    trace: Path, snap_compare: SnapCompare, size: tuple[int, int], theme: str
+    trace: Path, snap_compare: SnapCompare, look: tuple[tuple[int, int], str]
 ) -> None:
+    size, theme = look
     keys = ["n"] * 6 + ["s"] * 5
     assert snap_compare(
         AgvizApp([trace]), terminal_size=size, run_before=typing(*keys, theme=theme)
@@ -75,7 +84,7 @@ def test_filtered_events(trace: Path, snap_compare: SnapCompare) -> None:
     assert snap_compare(app, terminal_size=(120, 40), run_before=typing(*keys))
 
 
-@pytest.mark.parametrize("theme", ["textual-dark", "textual-light"])
+@pytest.mark.parametrize("theme", slow_but({"textual-dark"}, THEMES))
 def test_an_answer(trace: Path, snap_compare: SnapCompare, theme: str) -> None:
     app = AgvizApp([trace])
     assert snap_compare(app, terminal_size=(80, 24), run_before=typing("w", theme=theme))

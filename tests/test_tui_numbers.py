@@ -26,6 +26,7 @@ from agviz.tui.watching import FileWatch
 from agviz_engine.events import NodeFailed, NonFiniteChecked
 from agviz_engine.instruments import Registry
 from tests.event_simulator import SimulatedNode, Simulator
+from tests.slow_cases import slow_but
 from tests.tui_support import begin, lines, mlp, press, record, settle, write
 
 if TYPE_CHECKING:
@@ -202,7 +203,10 @@ def test_a_number_is_there_as_a_whole_or_not_at_all(width: int) -> None:
     assert tail("layers.12.linear", 10) == "…12.linear"[-10:]
 
 
-@pytest.mark.parametrize("size", [(60, 24), (80, 24), (100, 30), (120, 40), (200, 60)])
+@pytest.mark.parametrize(
+    "size",
+    slow_but({"(60, 24)", "(120, 40)"}, [(60, 24), (80, 24), (100, 30), (120, 40), (200, 60)]),
+)
 async def test_a_node_that_waits_for_thousands_says_how_many(
     tmp_path: Path, size: tuple[int, int]
 ) -> None:

@@ -32,21 +32,23 @@ def painted(session: TraceScreen) -> list[Strip]:
 
 
 @pytest.mark.parametrize(
-    "size",
+    ("size", "rounds"),
     [
-        pytest.param((80, 24), marks=pytest.mark.slow),
-        (120, 40),
-        pytest.param((200, 60), marks=pytest.mark.slow),
+        ((120, 40), 25),
+        *(
+            pytest.param(size, 60, marks=pytest.mark.slow)
+            for size in [(80, 24), (120, 40), (200, 60)]
+        ),
     ],
 )
 async def test_what_is_painted_is_what_would_be_painted_anew(
-    tmp_path: Path, size: tuple[int, int]
+    tmp_path: Path, size: tuple[int, int], rounds: int
 ) -> None:
     app = AgvizApp([record(tmp_path / "t.agviz", nan_at=7)])
     random = Random(size[0])
     async with app.run_test(size=size) as pilot:
         session = await press(pilot, "slash", "r", "e", "l", "u", "enter")
-        for _ in range(60):
+        for _ in range(rounds):
             keys = [random.choice(KEYS) for _ in range(random.choice([1, 1, 2, 5]))]
             await press(pilot, *keys)
             found = painted(session)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
+from textual.events import Key
 from torch import nn
 
 import agviz
@@ -81,6 +82,13 @@ async def wait(pilot: Pilot[None], *keys: str) -> ProcessScreen:
     raise AssertionError("the timeline was not read")
 
 
+async def hold(pilot: Pilot[None], key: str, times: int) -> None:
+    """Have a key come so often as of a keyboard, which does not wait in between."""
+    for _ in range(times):
+        pilot.app.post_message(Key(key, None))
+    await settle(pilot)
+
+
 async def opened(pilot: Pilot[None]) -> ProcessScreen:
     await settle(pilot)
     return await wait(pilot, "T")
@@ -150,7 +158,9 @@ async def test_a_stretch_is_summed_up(path: Path) -> None:
         screen = await opened(pilot)
         lanes, sums = screen.query_one(ProcessLanes), screen.query_one(ProcessSums)
         assert " nodes" in " ".join(text_of(sums)[:4])
-        await wait(pilot, *["right"] * 20, "left_square_bracket", *["right"] * 40)
+        await hold(pilot, "right", 20)
+        await wait(pilot, "left_square_bracket")
+        await hold(pilot, "right", 40)
         await wait(pilot, "right_square_bracket", "s")
         begin, end = cast("tuple[int, int]", tuple(lanes.range))
         assert begin < end

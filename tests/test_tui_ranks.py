@@ -23,6 +23,7 @@ from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.help import Help
 from agviz.tui.timeline import Window
 from tests.ranks_support import PASSES
+from tests.slow_cases import slow_but
 from tests.test_tui_terminal import TMUX, Terminal
 from tests.tui_support import calm, lines
 
@@ -214,7 +215,10 @@ async def test_many_ranks_are_folded(forty_ranks: Path) -> None:
         assert "39 other ranks" in "\n".join(lanes(screen))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (40, 12)])
+@pytest.mark.parametrize(
+    "size",
+    slow_but({"(120, 40)", "(40, 12)"}, [(80, 24), (120, 40), (200, 60), (40, 12)]),
+)
 async def test_it_fits_every_terminal(
     forty_ranks: Path, two_ranks: Path, size: tuple[int, int]
 ) -> None:

@@ -106,7 +106,7 @@ def is_the_sentence(text: str, lacking: str, end: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("lacking", slow_but({"a private name", "its layout"}, LACKING))
+@pytest.mark.parametrize("lacking", slow_but({"its layout"}, LACKING))
 def test_agviz_run_lets_the_program_run(lacking: str, tmp_path: Path) -> None:
     env = environment(tmp_path, lacking)
     (tmp_path / "train.py").write_text(PROGRAM)

@@ -118,7 +118,7 @@ def test_which_gradients_can_be_stolen_at_a_glance(gradient: str, variable: str)
     )
 
 
-@pytest.mark.parametrize("byte", ["0x5a", "0xff"])
+@pytest.mark.parametrize("byte", [pytest.param("0x5a", marks=pytest.mark.slow), "0xff"])
 def test_bytes_that_nobody_has_set(byte: str) -> None:
     """Padding is whatever was in the memory before; it must neither refuse a torch nor pile up."""
     program = """if True:
