@@ -332,7 +332,7 @@ async def test_a_pass_that_is_read_while_help_is_over_the_list_is_not_opened(pat
         await settle(pilot)
         assert Help in map(type, app.screen_stack)
         await pilot.press("escape")
-        assert app.screen is screen
+        assert app.screen_stack[-1] is screen
         await pilot.press("enter")
         await settle(pilot)
         assert app.screen is app.shown
