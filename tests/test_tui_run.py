@@ -327,12 +327,12 @@ async def test_a_pass_that_is_read_while_help_is_over_the_list_is_not_opened(pat
         goes_on = threading.Event()
         app.reader.ask_files(lambda _: goes_on.wait(), lambda _: None)
         await pilot.press("enter", "question_mark")
-        assert isinstance(app.screen, Help)
+        assert Help in map(type, app.screen_stack)
         goes_on.set()
         await settle(pilot)
-        assert isinstance(app.screen, Help)
+        assert Help in map(type, app.screen_stack)
         await pilot.press("escape")
-        assert app.screen is screen
+        assert app.screen_stack[-1] is screen
         await pilot.press("enter")
         await settle(pilot)
         assert app.screen is app.shown

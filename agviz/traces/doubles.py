@@ -65,7 +65,7 @@ class Doubles:
 
     def finite(self, begin: int, end: int) -> list[float]:
         """The finite numbers among those from one place up to before another."""
-        values = self._floats[begin:end].tolist()
+        values = [*self._floats[begin:end]]
         total = sum(values)
         return values if total - total == 0 else [value for value in values if value - value == 0]
 
