@@ -95,7 +95,7 @@ def _parameter_of(blame: Blame) -> Finding:
         return found
     return found._replace(
         reason=f"{found.reason}; {op.name}, called at {op.line}, wrote it there",
-        remedy=f"Look at the arguments of {op.name}: by what it divides, or what it copies.",
+        remedy=f"Look at what {op.name} is given there: a divisor of 0, or NaN itself.",
     )
 
 

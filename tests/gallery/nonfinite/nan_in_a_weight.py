@@ -21,7 +21,7 @@ class Regressor(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = torch.tanh(self.first(x))
-        out: Tensor = self.last(hidden)  # cause
+        out: Tensor = self.last(hidden)
         return out
 
 
@@ -29,7 +29,7 @@ def program() -> None:
     """A training step."""
     model = Regressor()
     state = model.state_dict()
-    state["last.weight"][0, 1] = float("nan")
+    state["last.weight"][0, 1] = float("nan")  # cause
     model.load_state_dict(state)
     nn.functional.mse_loss(model(torch.randn(5, 4)), torch.zeros(5, 1)).backward()
 
