@@ -55,7 +55,7 @@ class VerbCost(NamedTuple):
 
 def measure(*, quick: bool) -> dict[str, VerbCost]:
     """By model; plain and checked programs run in turns first and second."""
-    steps, rounds = (2, 1) if quick else (20, 7)
+    steps, rounds = (2, 1) if quick else (10, 5)
     return {name: _measure(name, steps, rounds) for name in MODELS}
 
 
@@ -103,10 +103,12 @@ def _process(arguments: Sequence[str]) -> tuple[str, float, float]:
     done = subprocess.run(
         [sys.executable, *arguments],
         env=os.environ | {"OMP_NUM_THREADS": "1"},  # threads that wait take CPU time
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )
+    if done.returncode < 0 or "Traceback" in done.stderr:
+        raise RuntimeError(done.stderr)
     wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     return done.stdout, cpu, wall
