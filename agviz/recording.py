@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import os
 import sys
 import tempfile
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME: Final = 200
 """Bytes: SQLite adds to it, and a file system takes 255."""
+_AT_EXIT: Final = ("agviz.analysis.verdict", "agviz.record.shortcuts", "agviz.traces.reader")
+"""What a recording that goes on until then needs."""
 
 
 class Recording(Instrument):
@@ -351,6 +354,10 @@ class Recording(Instrument):
         Python runs exit handlers in reverse order, and after the program's threads have ended, so
         this has to come before all of the program's own.
         """
+        # An import at exit runs code, at which Python forgets that a KeyboardInterrupt was not
+        # caught: the process would end with another status.
+        for name in _AT_EXIT:
+            importlib.import_module(name)
         atexit.register(self._exit)
         self._leaving = Leaving(lambda: self.recorder)
         self._leaving.start()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +89,11 @@ def _with_options(record: Callable[..., object], **options: Any) -> Callable[[Pa
 
 
 def _script(name: str) -> Callable[[], object]:
-    return lambda: importlib.import_module(f"tests.scripts.{name}").main()
+    def run() -> object:
+        with patch.object(sys, "argv", [name]):
+            return importlib.import_module(f"tests.scripts.{name}").main()
+
+    return run
 
 
 def _hook_that_raises() -> None:

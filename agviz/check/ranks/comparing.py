@@ -47,7 +47,7 @@ _NOTABLE: Final = 0.1
 """Of the gradient's norm: by so much it has to differ from that of one process."""
 
 
-class Way(Enum):
+class Disagreement(Enum):
     """In what way gradients are others than those of one process."""
 
     NO_SYNC = auto()
@@ -79,16 +79,24 @@ class Way(Enum):
 
 
 _UNREDUCED: Final = frozenset(
-    {Way.NO_SYNC, Way.PAST_DDP, Way.IGNORED, Way.NEW, Way.LOST, Way.OUTSIDE, Way.ALONE}
+    {
+        Disagreement.NO_SYNC,
+        Disagreement.PAST_DDP,
+        Disagreement.IGNORED,
+        Disagreement.NEW,
+        Disagreement.LOST,
+        Disagreement.OUTSIDE,
+        Disagreement.ALONE,
+    }
 )
 """Where parameters may be averaged in place of gradients."""
 
 
 @dataclass
-class Difference:
+class RankDifference:
     """One way in which gradients differ, and where."""
 
-    way: Way
+    disagreement: Disagreement
     optimizer: int
     step: int
     names: list[str] = field(default_factory=list)
@@ -107,7 +115,7 @@ class RanksAnswer:
     """What came of the comparison."""
 
     world: int
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[RankDifference] = field(default_factory=list)
     """The first step's that has any."""
     parameters: int = 0
     """That were compared."""
@@ -172,9 +180,9 @@ class _Step:
                 self.parameters[name] = several
             else:
                 self._leave_out("some parameters have no dense gradient on some ranks")
-        self._found: dict[tuple[Way, Frame | None], Difference] = {}
+        self._found: dict[tuple[Disagreement, Frame | None], RankDifference] = {}
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[RankDifference]:
         """What differs."""
         reduced: list[str] = []
         for name, several in self.parameters.items():
@@ -184,11 +192,11 @@ class _Step:
             self._losses(reduced)
         return list(self._found.values())
 
-    def are_averaged(self, found: Difference) -> bool:
+    def are_averaged(self, found: RankDifference) -> bool:
         """Whether, at this later step, what was not reduced holds the same values on all ranks."""
         several = [self.parameters.get(name) for name in found.names]
         is_later = self._notes[0].step > found.step and bool(several)
-        if found.way not in _UNREDUCED or not is_later:
+        if found.disagreement not in _UNREDUCED or not is_later:
             return False
         return all(each and len({one.value for one in each}) == 1 for each in several)
 
@@ -204,7 +212,7 @@ class _Step:
             self._unequal(name, several, has_values=has_values)
             return False
         if not has_values and several[0].place in {DDP, OUTSIDE}:
-            self._add(Way.VALUES, name)
+            self._add(Disagreement.VALUES, name)
             return False
         if several[0].is_compressed:
             self._leave_out("a communication hook changes gradients on their way")
@@ -232,13 +240,13 @@ class _Step:
         if float((left - mean).norm()) <= allowed or not size:
             return self._is_changed_alike(name, several)
         if is_ddp:
-            self._add(Way.NOT_THE_MEAN, name, self._last_pass(several[0]).frame)
+            self._add(Disagreement.NOT_THE_MEAN, name, self._last_pass(several[0]).frame)
         elif float((left - len(own) * mean).norm()) <= len(own) * allowed:
             kind = self._kind()
             if kind == SUM:
                 return True
-            way = Way.SUMMED if kind == MEAN else Way.MAYBE_SUMMED
-            self._add(way, name, self._notes[0].collective)
+            disagreement = Disagreement.SUMMED if kind == MEAN else Disagreement.MAYBE_SUMMED
+            self._add(disagreement, name, self._notes[0].collective)
         else:
             self._leave_out("gradients are changed after they are averaged by hand")
         return False
@@ -251,11 +259,13 @@ class _Step:
             [(one.before_write, one.after_write) for one in reached], allowed
         ):
             writers = [n for n, each in enumerate(several) if each.before_write is not None]
-            self._add(Way.WRITTEN_BEFORE, name, several[writers[0]].written_before, writers)
+            self._add(
+                Disagreement.WRITTEN_BEFORE, name, several[writers[0]].written_before, writers
+            )
             return False
         if not _are_alike_changes([(one.before_hook, one.after_hook) for one in reached], allowed):
             hook = next((each.hook for each in reached if each.hook), None)
-            self._add(Way.HOOK, name, hook)
+            self._add(Disagreement.HOOK, name, hook)
             return False
         return True
 
@@ -266,33 +276,35 @@ class _Step:
         if place == DDP and all(torch.equal(left[0], each) for each in left):
             writers = [rank for rank, each in enumerate(several) if each.written_after]
             frame = several[writers[0]].written_after if writers else None
-            self._add(Way.WRITTEN_AFTER, name, frame, writers)
+            self._add(Disagreement.WRITTEN_AFTER, name, frame, writers)
             return
         last = self._last_pass(several[0])
         if place == NEW:
-            self._add(Way.NEW, name, several[0].placed)
+            self._add(Disagreement.NEW, name, several[0].placed)
         elif place == IGNORED:
             if has_values:
-                self._add(Way.IGNORED, name, several[0].placed)
+                self._add(Disagreement.IGNORED, name, several[0].placed)
             else:
                 self._leave_out("DDP was told to leave out parameters that differ between ranks")
         elif place == OUTSIDE:
             self._alone(name, last, has_values=has_values)
         elif not _are_unreduced(several):
-            self._add(Way.APART, name, last.frame)
+            self._add(Disagreement.APART, name, last.frame)
         elif last.calls and not any(each.syncs and not each.is_past_ddp for each in last.calls):
-            way = Way.PAST_DDP if last.calls[-1].is_past_ddp else Way.NO_SYNC
-            self._add(way, name, last.calls[-1].frame)
+            disagreement = (
+                Disagreement.PAST_DDP if last.calls[-1].is_past_ddp else Disagreement.NO_SYNC
+            )
+            self._add(disagreement, name, last.calls[-1].frame)
         else:
-            self._add(Way.LOST, name, last.frame)
+            self._add(Disagreement.LOST, name, last.frame)
 
     def _alone(self, name: str, last: PassNote, *, has_values: bool) -> None:
         if not has_values:
             self._leave_out("parameters outside of DDP hold other values on each rank")
         elif any(each[0].place == DDP for each in self.parameters.values()):
-            self._add(Way.OUTSIDE, name, last.frame)
+            self._add(Disagreement.OUTSIDE, name, last.frame)
         else:
-            self._add(Way.ALONE, name, last.frame)
+            self._add(Disagreement.ALONE, name, last.frame)
 
     def _losses(self, reduced: Sequence[str]) -> None:
         """Of gradients that are the mean of those of all ranks, whether that is right."""
@@ -311,7 +323,7 @@ class _Step:
             return
         every = list(itertools.chain.from_iterable(known))
         if all(each.kind == SUM and each.scale == 1 for each in every):
-            self._add(Way.SUM_LOSS, "", every[0].frame)
+            self._add(Disagreement.SUM_LOSS, "", every[0].frame)
         elif len(known) == 1 and all(each.kind == MEAN for each in every):
             self._weights(known[0], under_ddp, min(passes))
 
@@ -329,7 +341,7 @@ class _Step:
         even = torch.cat([_weighted(each, [1 / len(counts)] * len(counts)) for each in under_ddp])
         share = float((joint - even).norm() / joint.norm()) if joint.any() else 0.0
         if share >= _NOTABLE:
-            found = self._add(Way.UNEVEN, "", losses[0].frame)
+            found = self._add(Disagreement.UNEVEN, "", losses[0].frame)
             found.counts, found.share = counts, share
 
     def _kind(self) -> str:
@@ -346,11 +358,16 @@ class _Step:
             self._answer.left_out.append(why)
 
     def _add(
-        self, way: Way, name: str, frame: Frame | None = None, ranks: Iterable[int] = ()
-    ) -> Difference:
+        self,
+        disagreement: Disagreement,
+        name: str,
+        frame: Frame | None = None,
+        ranks: Iterable[int] = (),
+    ) -> RankDifference:
         first = self._notes[0]
         found = self._found.setdefault(
-            (way, frame), Difference(way, first.optimizer, first.step, frame=frame)
+            (disagreement, frame),
+            RankDifference(disagreement, first.optimizer, first.step, frame=frame),
         )
         if name:
             found.names.append(name)
@@ -358,7 +375,7 @@ class _Step:
         return found
 
 
-def _same_batches(steps: Sequence[Sequence[StepNote]]) -> list[Difference]:
+def _same_batches(steps: Sequence[Sequence[StepNote]]) -> list[RankDifference]:
     """Whether all ranks got the same batches at all steps of an optimizer that were noted.
 
     Inputs that stay the same from step to step are no batches, unless the gradients are the same
@@ -376,7 +393,7 @@ def _same_batches(steps: Sequence[Sequence[StepNote]]) -> list[Difference]:
     if not has_changed and not _are_gradients_same(first):
         return []
     frame = next(each.frame for one in first[0].passes for each in one.calls)
-    return [Difference(Way.SAME_BATCH, first[0].optimizer, first[0].step, frame=frame)]
+    return [RankDifference(Disagreement.SAME_BATCH, first[0].optimizer, first[0].step, frame=frame)]
 
 
 def _are_gradients_same(notes: Sequence[StepNote]) -> bool:

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.source import source_line
 from agviz.analysis.verdict import Verdict
-from agviz.check.ranks.comparing import Way
+from agviz.check.ranks.comparing import Disagreement
 from agviz.words.units import percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agviz.check.ranks.comparing import Difference, RanksAnswer
+    from agviz.check.ranks.comparing import RankDifference, RanksAnswer
 
 _MOST_NAMED: Final = 3
-_UNSURE: Final = frozenset({Way.ALONE, Way.NOT_THE_MEAN, Way.MAYBE_SUMMED})
+_UNSURE: Final = frozenset(
+    {Disagreement.ALONE, Disagreement.NOT_THE_MEAN, Disagreement.MAYBE_SUMMED}
+)
 """These may be meant."""
 
 
@@ -30,101 +32,101 @@ class _Said(NamedTuple):
     paragraph: str
 
 
-_SAID: Final[Mapping[Way, _Said]] = {
-    Way.NO_SYNC: _Said(
+_SAID: Final[Mapping[Disagreement, _Said]] = {
+    Disagreement.NO_SYNC: _Said(
         "{apart}: no_sync is never left",
         "The last backward pass before the optimizer's step ran under no_sync, so DDP reduced"
         " nothing and each rank trains on its own batches alone. Run the last one outside of"
         " no_sync, forward and backward.",
     ),
-    Way.PAST_DDP: _Said(
+    Disagreement.PAST_DDP: _Said(
         "{apart}: the module is called past DDP",
         "This calls the module that DDP wraps, not DDP, so DDP prepared nothing for backward and"
         " reduced nothing. Call DDP itself in training.",
     ),
-    Way.IGNORED: _Said(
+    Disagreement.IGNORED: _Said(
         "{apart}: DDP was told to ignore {them}",
         "All ranks hold the same values and get different gradients, so they drift apart. Leave"
         " {them} out of _set_params_and_buffers_to_ignore_for_model, or reduce the gradients in"
         " another way.",
     ),
-    Way.NEW: _Said(
+    Disagreement.NEW: _Said(
         "{apart}: DDP does not know {them}",
         "What was put into the module after DDP had wrapped it is trained by each rank alone."
         " Change the model before DDP wraps it.",
     ),
-    Way.LOST: _Said(
+    Disagreement.LOST: _Said(
         "{apart}, though DDP was called",
         "DDP has not reduced {them}. Something may have replaced a leaf after the model was wrapped"
         " (a change of dtype or device, .data). Convert the model before DDP wraps it.",
     ),
-    Way.APART: _Said(
+    Disagreement.APART: _Said(
         "{apart}, though DDP was called",
         "What changes {them} on some ranks before backward has ended was not seen.",
     ),
-    Way.OUTSIDE: _Said(
+    Disagreement.OUTSIDE: _Said(
         "{apart}: DDP does not hold {them}",
         "Others of the same optimizer are under DDP. All ranks hold the same values and get"
         " different gradients, so they drift apart. Put all that is trained into the module that"
         " DDP wraps.",
     ),
-    Way.ALONE: _Said(
+    Disagreement.ALONE: _Said(
         "{apart}, and nothing reduces {them}",
         "All ranks hold the same values and no DDP wraps them: each trains on its own batches"
         " alone. That is right where models are averaged later; if not, wrap the model in DDP.",
     ),
-    Way.WRITTEN_AFTER: _Said(
+    Disagreement.WRITTEN_AFTER: _Said(
         "{apart}: written to after backward",
         "DDP left the same on all ranks; {ranks} changed it before the optimizer's step. Do the"
         " same on all ranks, with the same numbers.",
     ),
-    Way.WRITTEN_BEFORE: _Said(
+    Disagreement.WRITTEN_BEFORE: _Said(
         "{what} written to before ranks are averaged",
         "Between backward passes, {ranks} changed what was there before it was reduced, and each"
         " rank in another way, as clipping does. One process would do it to the gradient of the"
         " whole batch: do it after the last backward pass.",
     ),
-    Way.HOOK: _Said(
+    Disagreement.HOOK: _Said(
         "{what} changed by a hook before ranks are averaged",
         "The hook gets the gradient of each rank's own batch before it is reduced, and does"
         " something else to it on each, as clipping does: the mean of what it gives is not what it"
         " would give for the whole batch. Do it after backward.",
     ),
-    Way.NOT_THE_MEAN: _Said(
+    Disagreement.NOT_THE_MEAN: _Said(
         "{not_the_mean}",
         "All ranks hold the same. What changes it between backward and the end of the reduction"
         " was not seen.",
     ),
-    Way.VALUES: _Said(
+    Disagreement.VALUES: _Said(
         "{names}: other values on each rank",
         "Gradients are equal on all ranks, so the ranks began with other values, or something but"
         " the optimizer writes to them. Begin with the same: a seed before the model is made, or a"
         " broadcast.",
     ),
-    Way.SUMMED: _Said(
+    Disagreement.SUMMED: _Said(
         "{times}",
         "The loss is a mean over the batch, and gradients are summed over ranks. One process would"
         " get the mean: divide by the world size.",
     ),
-    Way.MAYBE_SUMMED: _Said(
+    Disagreement.MAYBE_SUMMED: _Said(
         "{times}",
         "That is right for a loss that is a sum over the batch; of a mean, divide by the world"
         " size. Which of both the loss is can't be told.",
     ),
-    Way.SUM_LOSS: _Said(
+    Disagreement.SUM_LOSS: _Said(
         "gradients are 1/{world} of those of one process: the loss is a sum",
         "The loss sums over the batch, and DDP averages over {world} ranks, so each sample weighs"
         " 1/{world} of what it would in one process. Use a mean, or multiply the loss by the world"
         " size.",
     ),
-    Way.UNEVEN: _Said(
+    Disagreement.UNEVEN: _Said(
         "batches of different sizes weigh alike",
         "The loss is a mean of {counts} numbers on the ranks, and DDP averages these means: samples"
         " in small batches weigh more. One process would get a gradient that differs by {share} of"
         " its norm. Use batches of one size, or sum, multiply by the world size and divide by the"
         " size of all batches.",
     ),
-    Way.SAME_BATCH: _Said(
+    Disagreement.SAME_BATCH: _Said(
         "all ranks get the same batch",
         "The inputs of DDP are equal on all {world} ranks, so the ranks do the same work, and the"
         " gradient is that of one batch. Give each rank its own part: a DistributedSampler, or a"
@@ -147,12 +149,12 @@ def verdicts_of_ranks(answer: RanksAnswer) -> list[Verdict]:
     return found or [_nothing(answer)]
 
 
-def _verdict(found: Difference, world: int) -> Verdict:
-    said = _SAID[found.way]
+def _verdict(found: RankDifference, world: int) -> Verdict:
+    said = _SAID[found.disagreement]
     filled = _filled(found, world)
     step = f" Seen at step {found.step:,} of optimizer {found.optimizer}."
     return Verdict(
-        outcome=Outcome.CANT_TELL if found.way in _UNSURE else Outcome.FOUND,
+        outcome=Outcome.CANT_TELL if found.disagreement in _UNSURE else Outcome.FOUND,
         heading=said.heading.format_map(filled),
         frame=found.frame,
         source="" if found.frame is None else source_line(found.frame),
@@ -160,7 +162,7 @@ def _verdict(found: Difference, world: int) -> Verdict:
     )
 
 
-def _filled(found: Difference, world: int) -> dict[str, str]:
+def _filled(found: RankDifference, world: int) -> dict[str, str]:
     several = len(found.names) > 1
     are = "are" if several else "is"
     names = _list(found.names)
@@ -205,7 +207,7 @@ def _list(names: Sequence[str]) -> str:
     return f"{shown} and {plural(more, 'other')}" if more > 0 else shown
 
 
-def _ranks(found: Difference, world: int) -> str:
+def _ranks(found: RankDifference, world: int) -> str:
     if len(found.ranks) == world:
         return "all ranks"
     if not found.ranks:

@@ -58,7 +58,7 @@ def ranks() -> Schema:
 def _parameter() -> Schema:
     return row(
         GradientRow,
-        without=("frame", "beside"),
+        without=("frame", "beside", "advice"),
         gradient=words(get_args(GradientWord)),
         norm=about({"anyOf": [NUMBER, words(["inf"]), {"type": "null"}]}, "A text if infinite."),
         cause=nullable(about(TEXT, f"{', '.join(Cause)}; others may come.")),
