@@ -133,13 +133,14 @@ def view(path: Path) -> Viewing:
         first_screen = terminal.wait_for(b" by number") - began
         first_screen_cpu = terminal.cpu_ms() / 1e3
         all_read = terminal.wait_until_idle() - began
-        keys = {kind: terminal.answers(typed) for kind, typed in _RUN_KEYS.items()}
+        taken = {kind: terminal.answers(typed) for kind, typed in _RUN_KEYS.items()}
         for key in ("escape", "enter"):  # all passes again, then the one under the cursor
             terminal.press(key)
         terminal.wait_until_idle()
-        keys |= {kind: terminal.answers(typed) for kind, typed in _KEYS.items()}
+        taken |= {kind: terminal.answers(typed) for kind, typed in _KEYS.items()}
+        taken["all of these"] = [each for several in taken.values() for each in several]
         peak = terminal.peak_bytes() / 1e6
-        found = {kind: latency for kind, latency in keys.items() if latency is not None}
+        found = {kind: Latency.of(several) for kind, several in taken.items() if several}
         shown = first_screen, first_screen_cpu
         return Viewing(events, nodes, len(passes), *shown, all_read, peak, found)
 
@@ -211,10 +212,9 @@ class Terminal:
             first = first or last
         return (first, last, self.cpu_ms() - cpu) if first else None
 
-    def answers(self, typed: Sequence[str]) -> Latency | None:
-        """Of several keys; None: none changed anything."""
-        taken = [answer for key in typed if (answer := self.press(key)) is not None]
-        return Latency.of(taken) if taken else None
+    def answers(self, typed: Sequence[str]) -> list[tuple[float, float, float]]:
+        """Of several keys, as :meth:`press` has them; of those that changed anything."""
+        return [answer for key in typed if (answer := self.press(key)) is not None]
 
     def peak_bytes(self) -> int:
         """The most memory that the program had."""

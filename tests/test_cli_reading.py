@@ -464,6 +464,7 @@ def test_view_opens_in_a_terminal(recorded: Path) -> None:
     assert "\x1b[?1049l" in shown, "and left"
 
 
+@pytest.mark.slow
 def test_the_demo_opens_the_view_in_a_terminal(tmp_path: Path) -> None:
     code, shown = in_a_terminal(
         *("demo", "--model", "mlp", "--steps", "2"),

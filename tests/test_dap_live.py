@@ -261,7 +261,7 @@ def test_a_program_runs_on_where_that_is_wanted_and_pause_stops_it(tmp_path: Pat
     os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_program_ends_with_the_editor(tmp_path: Path, *, is_killed: bool) -> None:
     save(tmp_path, LOOP)
     adapter = Adapter(tmp_path)

@@ -113,7 +113,10 @@ def test_a_real_step_is_drawn_with_its_modules_and_parameters(tmp_path: Path) ->
         assert expected in said
 
 
-@pytest.mark.parametrize(("format_", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("format_", "magic"),
+    [pytest.param("png", b"\x89PNG", marks=pytest.mark.slow), ("pdf", b"%PDF")],
+)
 def test_other_formats_are_what_they_say(
     trace: Trace, tmp_path: Path, format_: str, magic: bytes
 ) -> None:

@@ -24,6 +24,7 @@ import agviz
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import verdicts
 from agviz.errors import TraceError
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -253,6 +254,15 @@ GROWING = (
     forward_hook_each_step,
     hook_on_a_weight_each_step,
 )
+QUICK = {
+    "small_part_in_a_cache",
+    "running_sum",
+    "gradients_with_graphs",
+    "hidden_state_carried",
+    "weight_norm_again",
+    "forward_hook_each_step",
+    "hook_on_a_weight_each_step",
+}
 
 
 def numbers_only(training: Training) -> None:
@@ -418,7 +428,11 @@ def recorded(path: Path, program: Callable[[Training], None], **how: Any) -> Pat
     return path
 
 
-@pytest.mark.parametrize("program", GROWING, ids=lambda program: program.__name__)
+def name_of(program: Callable[[Training], None]) -> str:
+    return program.__name__
+
+
+@pytest.mark.parametrize("program", slow_but(QUICK, GROWING, name_of))
 def test_what_grows_is_found_with_its_line(
     tmp_path: Path, program: Callable[[Training], None]
 ) -> None:

@@ -338,7 +338,7 @@ def sealed(folder: Path) -> Iterator[Path]:
     [
         (),
         pytest.param(("-o", "t.agviz"), marks=pytest.mark.slow),
-        ("--on", "exception,nonfinite"),
+        pytest.param(("--on", "exception,nonfinite"), marks=pytest.mark.slow),
     ],
 )
 def test_a_folder_that_can_only_be_read(

@@ -178,7 +178,7 @@ def mine(number, frame):
 """
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
 def test_a_handler_of_the_program_is_called(
     when: str, tmp_path: Path, programs: list[Program]
 ) -> None:

@@ -113,7 +113,7 @@ def test_what_gradients_that_meet_come_to(tmp_path: Path) -> None:
             assert row.mean == pytest.approx(float(expected.mean()))
 
 
-@pytest.mark.parametrize("values", ["health", "full"])
+@pytest.mark.parametrize("values", ["health", pytest.param("full", marks=pytest.mark.slow)])
 def test_what_was_measured_where_thousands_of_gradients_meet(
     tmp_path: Path, values: Literal["health", "full"]
 ) -> None:

@@ -236,7 +236,7 @@ def checkpoints_among_many() -> None:
 
 
 HARD = [many_calls, failing_hooks, leaves_only, leaves_of_each, one_leaf, checkpoints_among_many]
-QUICK = {"0-one_leaf", "2-failing_hooks", "2-leaves_of_each", "2-checkpoints_among_many"}
+QUICK = {"0-one_leaf", "2-failing_hooks", "2-checkpoints_among_many"}
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from agviz.tui.screens.flow import FlowScreen
 from agviz.tui.screens.help import Help
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
+from tests.slow_cases import slow_but
 from tests.tui_support import begin, press, settle
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ async def flow(pilot: Pilot[None]) -> FlowScreen:
     raise AssertionError("no flow was shown")
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", slow_but({"(80, 24)"}, SIZES))
 async def test_modules_have_room_at_every_size(path: Path, size: tuple[int, int]) -> None:
     async with AgvizApp([path]).run_test(size=size) as pilot:
         _, panel = await modules(pilot)
@@ -173,7 +174,7 @@ async def test_panels_that_share_a_place_take_turns(
         assert seen == [*range(1, shared), 0, 1]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", slow_but({"(80, 24)"}, SIZES))
 async def test_a_flow_has_room_at_every_size(path: Path, size: tuple[int, int]) -> None:
     async with AgvizApp([path]).run_test(size=size) as pilot:
         session, _ = await modules(pilot)

@@ -141,8 +141,8 @@ def playing(
 
 
 THEMES = ["textual-dark", "textual-light"]
-QUICK = {"breakpoint-200x60-textual-light", "running-80x24-textual-dark", "dead-80x24-textual-dark"}
-"""With most panels where there is the most room, and in the least while it can't be asked."""
+QUICK = {"breakpoint-80x24-textual-light", "dead-80x24-textual-dark"}
+"""Where there is the least room, and while it can't be asked."""
 LOOKS = slow_but(
     QUICK,
     itertools.product(HOW, SIZES, THEMES),

@@ -205,7 +205,7 @@ def test_a_number_is_there_as_a_whole_or_not_at_all(width: int) -> None:
 
 @pytest.mark.parametrize(
     "size",
-    slow_but({"(60, 24)", "(120, 40)"}, [(60, 24), (80, 24), (100, 30), (120, 40), (200, 60)]),
+    slow_but({"(60, 24)"}, [(60, 24), (80, 24), (100, 30), (120, 40), (200, 60)]),
 )
 async def test_a_node_that_waits_for_thousands_says_how_many(
     tmp_path: Path, size: tuple[int, int]

@@ -19,6 +19,7 @@ from agviz.tui.screen import TraceScreen
 from agviz.tui.screens.process import ProcessScreen
 from agviz.tui.text import plain
 from agviz.words.units import duration
+from tests.slow_cases import slow_but
 from tests.test_process_timeline import summed, whole
 from tests.tui_support import settle
 
@@ -94,7 +95,7 @@ async def opened(pilot: Pilot[None]) -> ProcessScreen:
     return await wait(pilot, "T")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("size", slow_but({"(80, 24)"}, [(80, 24), (120, 40), (200, 60)]))
 async def test_it_opens_at_the_pass_and_has_every_thread(path: Path, size: tuple[int, int]) -> None:
     app = AgvizApp([path])
     async with app.run_test(size=size) as pilot:

@@ -17,6 +17,7 @@ from tests.engine.builders import apply, custom, leaf
 from tests.engine.idle import engine_threads, leftovers
 from tests.engine.oracle import same_value
 from tests.engine.test_reentrant import _Nested
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,7 +95,7 @@ def _interrupt_every(step: int, policy: DevicePolicy | None) -> int:
             line += step
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", slow_but({"two devices and the caller"}, POLICIES))
 def test_at_any_line_of_the_engine(name: str) -> None:
     assert _interrupt_every(29, POLICIES[name]) > 20
     assert engine_threads() == set()
