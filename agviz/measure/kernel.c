@@ -103,7 +103,7 @@ static void *as_tuple(const struct part *part)
     return found;
 }
 
-#define DEFINE(REAL, COUNT, NAME, LEAST, MOST)                                                     \
+#define DEFINE(REAL, COUNT, NAME, LEAST, FAR)                                                      \
     FOR_EACH_PROCESSOR static struct block NAME##_columns(const REAL *x, int64_t rows)             \
     {                                                                                              \
         struct block b = {0};                                                                      \
@@ -177,6 +177,24 @@ static void *as_tuple(const struct part *part)
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
+    FOR_EACH_PROCESSOR static double NAME##_scaled(const REAL *x, int64_t n, double scale)         \
+    {                                                                                              \
+        double squares[LANES] = {0}, sum = 0, inverse = 1 / scale;                                 \
+        int64_t rows = n / LANES;                                                                  \
+        for (int64_t row = 0; row < rows; row++, x += LANES)                                       \
+            for (int j = 0; j < LANES; j++) {                                                      \
+                double v = x[j] * inverse;                                                         \
+                squares[j] += v * v;                                                               \
+            }                                                                                      \
+        for (int64_t i = 0; i < n - rows * LANES; i++) {                                           \
+            double v = x[i] * inverse;                                                             \
+            sum += v * v;                                                                          \
+        }                                                                                          \
+        for (int j = 0; j < LANES; j++)                                                            \
+            sum += squares[j];                                                                     \
+        return sqrt(sum) * scale;                                                                  \
+    }                                                                                              \
+                                                                                                   \
     static int NAME##_quick(                                                                       \
         const REAL *x, int64_t n, struct part *part, parallel_t parallel, unsigned threads)        \
     {                                                                                              \
@@ -198,12 +216,15 @@ static void *as_tuple(const struct part *part)
         }                                                                                          \
         if (blocks != few)                                                                         \
             free(blocks);                                                                          \
-        if (!isfinite(all.sum) || !isfinite(all.squares))                                          \
-            return 0;                                                                              \
-        double magnitude = -all.min > all.max ? -all.min : all.max;                                \
-        if (all.zeros < n && !(magnitude > LEAST && magnitude < MOST))                             \
+        if (!isfinite(all.sum))                                                                    \
             return 0;                                                                              \
         double mean = all.sum / n, norm = sqrt(all.squares);                                       \
+        double magnitude = -all.min > all.max ? -all.min : all.max;                                \
+        if (all.zeros < n && !(magnitude > LEAST && magnitude < 1 / LEAST)) {                      \
+            if (!(magnitude > FAR && magnitude < 1 / FAR))                                         \
+                return 0;                                                                          \
+            norm = NAME##_scaled(x, n, magnitude);                                                 \
+        }                                                                                          \
         *part = (struct part){0, 0, 0, n, all.zeros, all.min + 0.0, all.max + 0.0, mean, norm};    \
         return 1;                                                                                  \
     }                                                                                              \
@@ -263,8 +284,9 @@ static void *as_tuple(const struct part *part)
         return as_tuple(&part);                                                                    \
     }
 
-DEFINE(float, int32_t, float32, 1e-12, 1e15)
-DEFINE(double, int64_t, float64, 1e-140, 1e140)
+/* Squares of what is between LEAST and its inverse are added as they are; sums down to FAR are. */
+DEFINE(float, int32_t, float32, 1e-12, 1e-30)
+DEFINE(double, int64_t, float64, 1e-140, 1e-280)
 
 static struct method few[] = {
     {"few_float32", float32_few, METH_FASTCALL, NULL},

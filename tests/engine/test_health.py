@@ -68,7 +68,9 @@ def random_tensor(rng: Random) -> Tensor:
         values = torch.randint(0, 100, shape).to(torch.float32).to(dtype)
     else:
         kind = torch.complex128 if dtype.is_complex else torch.float64
-        magnitude = 10.0 ** rng.choice((-300, -150, -40, -15, -6, 0, 0, 0, 3, 15, 37, 150, 300))
+        magnitude = 10.0 ** rng.choice(
+            (-300, -150, -40, -28, -15, -6, 0, 0, 3, 15, 25, 37, 150, 300)
+        )
         values = (torch.randn(shape, dtype=kind) + rng.choice((0, 0, 3))) * magnitude
         values = values.to(dtype)
         if rng.random() < 0.3 and values.numel():
