@@ -29,11 +29,6 @@ settings.load_profile("repeatable")
 _numbers = itertools.count()
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than there are processors: a quarter of the time of two is spent waiting."""
-    return (os.cpu_count() or 1) + 1
-
-
 def pytest_collection_finish() -> None:
     """No collection of garbage looks again at the half a million objects of torch and of all tests.
 

@@ -141,8 +141,8 @@ def playing(
 
 
 THEMES = ["textual-dark", "textual-light"]
-QUICK = {"breakpoint-80x24-textual-light", "dead-80x24-textual-dark"}
-"""Where there is the least room, and while it can't be asked."""
+QUICK = {"breakpoint-200x60-textual-light", *(f"{how}-80x24-textual-dark" for how in HOW)}
+"""Each in the least room, and that with most panels where there is the most."""
 LOOKS = slow_but(
     QUICK,
     itertools.product(HOW, SIZES, THEMES),
