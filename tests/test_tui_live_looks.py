@@ -135,7 +135,6 @@ def playing(
         await press(pilot, *keys)
         pilot.app.clear_notifications()
         await settle(pilot)
-        session_of(pilot).set_timer(0, stage.close)
 
     return act
 
@@ -158,4 +157,7 @@ def test_how_it_stands(
     how, size, theme = look
     stage = stage_for(how, tmp_path)
     act = playing(stage, HOW[how], theme=theme)
-    assert snap_compare(stage.app, terminal_size=size, run_before=act)
+    try:
+        assert snap_compare(stage.app, terminal_size=size, run_before=act)
+    finally:
+        stage.close()
