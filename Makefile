@@ -9,8 +9,8 @@ DIST := dist
 # Hundreds of processes of the tests import agviz: without bytecode each compiles it, 0.6 s.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install demo test test-slow test-torch lint bench against answers gallery fuzz pictures screenshots \
-	wheels clean
+.PHONY: help install demo test quick-tests test-slow test-torch lint bench against answers gallery fuzz pictures \
+	screenshots wheels clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -38,7 +38,11 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py agviz/measure/kernel.c a
 demo: install ## train one step of a built-in model and show its backward pass
 	$(BIN)/agviz demo
 
-test: lint ## format, lint, types and the tests that are neither slow nor need a GPU
+# Tests wait as often as they compute: beside them, lint takes no time of its own.
+test: install ## format, lint, types and the tests that are neither slow nor need a GPU
+	@$(MAKE) --no-print-directory -j2 lint quick-tests
+
+quick-tests: install
 	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: install ## the slow tests
