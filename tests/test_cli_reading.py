@@ -399,7 +399,7 @@ def test_export_on_a_full_disk(recorded: Path) -> None:
     assert Path("/dev/full").exists()
 
 
-@pytest.mark.parametrize("format_", ["dot", "json", "chrome-trace"])
+@pytest.mark.parametrize("format_", slow_but({"json"}, ["dot", "json", "chrome-trace"]))
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [

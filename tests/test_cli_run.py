@@ -135,12 +135,16 @@ PROGRAMS = {
 }
 
 
-ALSO_AS_MODULES = ("says all it knows", "exit code", "raises", "syntax error", "multiprocessing")
+ALSO_AS_MODULES = ("says all it knows", "exit code", "syntax error", "multiprocessing")
 
 
 @pytest.mark.parametrize(
     ("name", "as_module"),
-    [*((name, False) for name in PROGRAMS), *((name, True) for name in ALSO_AS_MODULES)],
+    [
+        *((name, False) for name in PROGRAMS),
+        ("raises", True),
+        *(pytest.param(name, True, marks=pytest.mark.slow) for name in ALSO_AS_MODULES),
+    ],
 )
 def test_a_program_can_not_tell(name: str, as_module: bool, tmp_path: Path) -> None:
     folder = tmp_path if as_module else tmp_path / "sub folder"

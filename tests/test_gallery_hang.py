@@ -15,6 +15,7 @@ from agviz.traces.rows import GraphTaskStatus
 from tests.gallery_frame import Program, programs
 from tests.hanging import TIMEOUT
 from tests.json_documents import hold
+from tests.slow_cases import slow_but
 
 PROGRAMS = programs("hang")
 
@@ -45,7 +46,14 @@ def test_there_are_enough() -> None:
     assert all(program.cause is not None and program.all("thread") for program in PROGRAMS)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def name_of(program: Program) -> str:
+    return program.name
+
+
+@pytest.mark.parametrize(
+    "program",
+    slow_but({program.name for program in PROGRAMS} - {"ddp_rank_that_skips"}, PROGRAMS, name_of),
+)
 def test_what_holds_which_thread_is_named(program: Program, folder: Path) -> None:
     found = answer(program, folder)
     held = [stand for stand in found.threads if stand.is_held]

@@ -445,7 +445,7 @@ def test_a_false_timeline_is_refused(tmp_path: Path, lie: str) -> None:
         trace.state_at(0, trace.event_count(0) - 1)
 
 
-@pytest.mark.parametrize("column", range(31))
+@pytest.mark.parametrize("column", slow_but(set(map(str, range(0, 31, 2))), range(31)))
 def test_false_columns_do_no_harm(tmp_path: Path, column: int) -> None:
     """Whatever a number of a timeline says: there is an answer, or the file is called damaged."""
     path, registry, rng = tmp_path / "t.agviz", Registry(), Random(column)
