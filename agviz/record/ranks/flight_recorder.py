@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from agviz.traces.rows import Frame
 
-_SHARE: Final = 100
-"""Reading takes at most one part in so many of the time (25 ms for 2,000 entries)."""
+_SHARE: Final = 400
+"""Reading takes one part in so many of the time (25 ms for the 2,000 entries that torch keeps)."""
+_MOST_NEW: Final = 500
+"""Entries that may come until it is read again: torch overwrites the oldest."""
 _LEAST_NS: Final = 300_000_000
 
 
@@ -33,6 +35,8 @@ class FlightRecorder:
         if c10d is not None:
             self._dump = getattr(c10d, "_dump_fr_trace", None)
         self._next_ns = 0
+        self._read_ns, self._last = 0, -1
+        """When it was read, and the number of the last collective then."""
         self._first = 0
         """Number of the first collective that may change."""
 
@@ -54,7 +58,8 @@ class FlightRecorder:
         native_ids = {thread.ident: thread.native_id for thread in threading.enumerate()}
         collectives = []
         first: int | None = None
-        for entry in found.get("entries", ()):
+        entries = found.get("entries", ())
+        for entry in entries:
             number = int(entry["record_id"])
             if number < self._first:
                 continue
@@ -84,9 +89,17 @@ class FlightRecorder:
             )
         if collectives:
             self._first = collectives[-1].number + 1 if first is None else first
-        ended_ns = time.monotonic_ns()
-        self._next_ns = ended_ns + max(_LEAST_NS, _SHARE * (ended_ns - began_ns))
+        self._rest(began_ns, int(entries[-1]["record_id"]) if entries else self._last)
         return collectives
+
+    def _rest(self, began_ns: int, last: int) -> None:
+        """Choose when to read again, after a reading that began then and saw that ``last``."""
+        ended_ns = time.monotonic_ns()
+        until_full_ns = _MOST_NEW * (began_ns - self._read_ns) // max(1, last - self._last)
+        self._next_ns = ended_ns + max(
+            _LEAST_NS, min(_SHARE * (ended_ns - began_ns), until_full_ns)
+        )
+        self._read_ns, self._last = began_ns, last
 
 
 def process_groups() -> list[ProcessGroup]:
