@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import pytest
 from agviz.tui import collector
 from agviz.tui.app import AgvizApp
 from agviz.tui.collector import PauseCollector
-from tests.tui_support import press, record, settle
+from tests.tui_support import press, record, settle, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +46,7 @@ async def test_nothing_is_collected_between_keys_and_what_is_young_in_the_pause_
         collected.clear()
         await press(pilot, "n")
         assert not collected
-        while not collected:
-            await asyncio.sleep(0.01)
+        await until(pilot, lambda: bool(collected))
         assert collected == [1]
 
 
@@ -65,6 +63,5 @@ async def test_everything_is_gone_through_in_a_longer_pause(
         gc.set_threshold(0)
         collected.clear()
         await press(pilot, "n", "s")
-        while 2 not in collected:
-            await asyncio.sleep(0.01)
+        await until(pilot, lambda: 2 in collected)
         assert collected.index(1) < collected.index(2)

@@ -29,10 +29,9 @@ from agviz.tui.panels.run import RunList
 from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
-from tests.tui_support import settle
+from tests.tui_support import settle, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -210,14 +209,6 @@ def files(tmp_path: Path) -> list[Path]:
     train(tmp_path / "a.agviz")
     train(tmp_path / "b.agviz", "lr")
     return [tmp_path / "a.agviz", tmp_path / "b.agviz"]
-
-
-async def until(pilot: Pilot[None], fits: Callable[[], bool]) -> None:
-    for _ in range(200):
-        await pilot.pause(0.02)
-        if fits():
-            return
-    raise AssertionError("it did not come to that")
 
 
 async def compared(pilot: Pilot[None]) -> CompareScreen:

@@ -16,7 +16,6 @@ from tests.live_support import (
     command,
     press,
     program,
-    session_of,
     settle,
     stands,
     until,

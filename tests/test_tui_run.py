@@ -21,6 +21,7 @@ from agviz.analysis.run_table import RunTable
 from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
 from agviz.tui.drivers import RecordedDriver
+from agviz.tui.hints import Hints
 from agviz.tui.panels.run import RunChart, RunList
 from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.run_reading import ORDERS, PassJudged
@@ -28,7 +29,7 @@ from agviz.tui.screens.help import Help
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
 from agviz_engine.events import GONE_BACK
-from tests.tui_support import settle
+from tests.tui_support import press, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +109,17 @@ async def test_it_opens_at_the_first_pass_that_is_not_good(
         assert [line.split()[0] for line in chart] == ["loss", "grad", "time"]
         assert "!" in chart[1]
         assert "!" not in chart[0]
+
+
+@pytest.mark.parametrize("keys", [(), ("enter", "f5"), ("enter", "f6"), ("L",)])
+async def test_how_to_get_help_and_how_to_leave_are_said_however_small_the_screen_is(
+    path: Path, keys: tuple[str, ...]
+) -> None:
+    async with begun(path).run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await press(pilot, *keys)
+        line = pilot.app.screen.query_one(Hints).render().plain
+        assert "? Help  q Quit" in line
 
 
 async def test_enter_leads_to_where_it_went_wrong_and_p_back(path: Path) -> None:
