@@ -271,6 +271,7 @@ async def test_two_files_open_at_the_first_passes_that_differ(
         assert any(line.startswith("▎≠") for line in listed)
         said = " ".join(" ".join(lines(screen, CompareAnswer)).split())
         assert said.startswith("First difference: ")
+        assert ("more: agviz diff says all" in said) == (size == (80, 24))
         assert len(listed[1]) <= rows.scrollable_content_region.width
 
 

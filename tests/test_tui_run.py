@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import shutil
 import sqlite3
 import threading
 from functools import partial
@@ -58,6 +59,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 loss = loss + (y - y).abs().sqrt().sum()
             loss.backward()
     return found
+
+
+@pytest.fixture
+def named(path: Path, tmp_path: Path) -> Path:
+    """The same, called as ``agviz run`` calls its files."""
+    return shutil.copy(path, tmp_path / "agviz-train.4711.agviz")
 
 
 def begun(path: Path) -> AgvizApp:
@@ -120,6 +127,16 @@ async def test_how_to_get_help_and_how_to_leave_are_said_however_small_the_scree
         await press(pilot, *keys)
         line = pilot.app.screen.query_one(Hints).render().plain
         assert "? Help  q Quit" in line
+
+
+@pytest.mark.parametrize("width", [72, 100, 160])
+async def test_the_title_says_how_many_are_not_good_whatever_has_no_room(
+    named: Path, width: int
+) -> None:
+    async with begun(named).run_test(size=(width, 30)) as pilot:
+        await opened(pilot)
+        shown = pilot.app.screen.query_one("#run-title").render_line(0).text
+        assert "passes · 1 not good" in shown
 
 
 async def test_enter_leads_to_where_it_went_wrong_and_p_back(path: Path) -> None:
