@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import threading
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -34,7 +35,6 @@ from tests.tui_support import press, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from textual.pilot import Pilot
 
@@ -64,7 +64,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def named(path: Path, tmp_path: Path) -> Path:
     """The same, called as ``agviz run`` calls its files."""
-    return shutil.copy(path, tmp_path / "agviz-train.4711.agviz")
+    return Path(shutil.copy(path, tmp_path / "agviz-train.4711.agviz"))
 
 
 def begun(path: Path) -> AgvizApp:
