@@ -29,10 +29,9 @@ from agviz.tui.panels.run import RunList
 from agviz.tui.screens.compare import CompareScreen
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
-from tests.tui_support import settle
+from tests.tui_support import settle, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -212,14 +211,6 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / "a.agviz", tmp_path / "b.agviz"]
 
 
-async def until(pilot: Pilot[None], fits: Callable[[], bool]) -> None:
-    for _ in range(200):
-        await pilot.pause(0.02)
-        if fits():
-            return
-    raise AssertionError("it did not come to that")
-
-
 async def compared(pilot: Pilot[None]) -> CompareScreen:
     """The screen, once everything was read."""
 
@@ -280,6 +271,7 @@ async def test_two_files_open_at_the_first_passes_that_differ(
         assert any(line.startswith("▎≠") for line in listed)
         said = " ".join(" ".join(lines(screen, CompareAnswer)).split())
         assert said.startswith("First difference: ")
+        assert ("more: agviz diff says all" in said) == (size == (80, 24))
         assert len(listed[1]) <= rows.scrollable_content_region.width
 
 

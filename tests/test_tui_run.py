@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import shutil
 import sqlite3
 import threading
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -21,6 +23,7 @@ from agviz.analysis.run_table import RunTable
 from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
 from agviz.tui.drivers import RecordedDriver
+from agviz.tui.hints import Hints
 from agviz.tui.panels.run import RunChart, RunList
 from agviz.tui.panels.what_happened import WhatHappened
 from agviz.tui.run_reading import ORDERS, PassJudged
@@ -28,11 +31,10 @@ from agviz.tui.screens.help import Help
 from agviz.tui.screens.run import RunScreen
 from agviz.tui.text import plain
 from agviz_engine.events import GONE_BACK
-from tests.tui_support import settle
+from tests.tui_support import press, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from textual.pilot import Pilot
 
@@ -57,6 +59,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 loss = loss + (y - y).abs().sqrt().sum()
             loss.backward()
     return found
+
+
+@pytest.fixture
+def named(path: Path, tmp_path: Path) -> Path:
+    """The same, called as ``agviz run`` calls its files."""
+    return Path(shutil.copy(path, tmp_path / "agviz-train.4711.agviz"))
 
 
 def begun(path: Path) -> AgvizApp:
@@ -108,6 +116,27 @@ async def test_it_opens_at_the_first_pass_that_is_not_good(
         assert [line.split()[0] for line in chart] == ["loss", "grad", "time"]
         assert "!" in chart[1]
         assert "!" not in chart[0]
+
+
+@pytest.mark.parametrize("keys", [(), ("enter", "f5"), ("enter", "f6"), ("L",)])
+async def test_how_to_get_help_and_how_to_leave_are_said_however_small_the_screen_is(
+    path: Path, keys: tuple[str, ...]
+) -> None:
+    async with begun(path).run_test(size=(80, 24)) as pilot:
+        await opened(pilot)
+        await press(pilot, *keys)
+        line = pilot.app.screen.query_one(Hints).render().plain
+        assert "? Help  q Quit" in line
+
+
+@pytest.mark.parametrize("width", [72, 100, 160])
+async def test_the_title_says_how_many_are_not_good_whatever_has_no_room(
+    named: Path, width: int
+) -> None:
+    async with begun(named).run_test(size=(width, 30)) as pilot:
+        await opened(pilot)
+        shown = pilot.app.screen.query_one("#run-title").render_line(0).text
+        assert "passes · 1 not good" in shown
 
 
 async def test_enter_leads_to_where_it_went_wrong_and_p_back(path: Path) -> None:

@@ -174,6 +174,15 @@ async def press(pilot: Pilot[None], *keys: str) -> TraceScreen:
     return session
 
 
+async def until(pilot: Pilot[None], fits: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    for _ in range(200):
+        await pilot.pause(0.02)
+        if fits():
+            return
+    raise AssertionError("it did not come to that")
+
+
 async def write(pilot: Pilot[None], text: str) -> TraceScreen:
     """Type a text into the prompt."""
     for character in text:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.app import App, SystemCommand
+from textual.events import InputEvent
 
+from agviz.tui.collector import PauseCollector
 from agviz.tui.drivers import RecordedDriver
 from agviz.tui.hangup import leave_with_the_terminal
 from agviz.tui.reader_thread import ReaderThread
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
+    from textual.events import Event
     from textual.message import Message
     from textual.notifications import SeverityLevel
     from textual.screen import Screen
@@ -52,6 +54,8 @@ class BaseApp(App[None]):
         self._settings = settings
         self._notes = notes
         self._shares = Shares(None if settings is None else settings.folder / "layout.json")
+        self.collector: PauseCollector | None = None
+        """None: garbage is collected as ever."""
 
     def begin(self) -> None:
         """Show the first screen, and begin to read."""
@@ -67,6 +71,12 @@ class BaseApp(App[None]):
         if not self.is_headless:
             self._leave_on_signals()
             leave_with_the_terminal(self.hung_up)
+
+    async def on_event(self, event: Event) -> None:
+        """Collect garbage once no key follows for a moment."""
+        await super().on_event(event)
+        if self.collector is not None and isinstance(event, InputEvent):
+            self.collector.stir()
 
     def notify(
         self,
@@ -181,16 +191,6 @@ class AgvizApp(BaseApp):
         self.shown.post_message(message)
 
 
-def calm_the_collector() -> None:
-    """Have the garbage collector look at everything less often, and never at what is there now.
-
-    Widgets and the columns of a graph stay; going through all of them takes longer than a key may.
-    """
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 50)
-    gc.enable()
-
-
 def run(paths: Sequence[Path], *, lists: bool = False, notes: Sequence[str] = ()) -> int:
     """Open the terminal UI on trace files; return the exit code.
 
@@ -206,6 +206,6 @@ def run(paths: Sequence[Path], *, lists: bool = False, notes: Sequence[str] = ()
 
 def run_app(app: BaseApp) -> int:
     """Run an application to its end; return the exit code."""
-    calm_the_collector()
+    app.collector = PauseCollector()
     app.run()
     return app.return_code or 0

@@ -180,8 +180,10 @@ class Arrangement:
     def _share_place(self, shown: type[Panel]) -> None:
         # Not a class of the screen: styles of all that is on it would be worked out anew.
         for panel in map(self._screen.query_one, _SHARED):
-            for each in _SHARED:
-                panel.set_class(each is shown, _class_of(each))
+            if not panel.has_class(_class_of(shown)):
+                for each in _SHARED:
+                    panel.set_class(each is shown, _class_of(each), update=False)
+                panel.update_node_styles()
 
     def focus_chosen(self) -> None:
         """Focus the panel that a small screen shows."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 _KEPT: Final = {"help", "quit"}
-"""Bindings that are shown however little room there is."""
+"""Ends of ids of bindings that are shown however little room there is."""
 
 
 class Hint(NamedTuple):
@@ -129,4 +129,5 @@ def _place(active: ActiveBinding) -> tuple[int, int]:
 def _hint(members: list[ActiveBinding], description: str) -> Hint:
     app = members[0].node.app
     keys = tuple((app.get_key_display(each.binding), each.binding.key) for each in members)
-    return Hint(keys, description, any(each.binding.id in _KEPT for each in members))
+    ends = {(each.binding.id or "").rpartition(".")[2] for each in members}
+    return Hint(keys, description, not ends.isdisjoint(_KEPT))

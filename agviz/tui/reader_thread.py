@@ -125,6 +125,8 @@ class Loaded(Message):
     """Why the playhead is there; empty: the user has put it there."""
     match: Match | None = None
     """The node that was sought here."""
+    story: NodeDetails | None = None
+    """Of that node, of the moment's, or of the first one: it comes in the same picture."""
 
 
 @dataclass
@@ -495,9 +497,21 @@ class ReaderThread(Worker):
         self._playhead = Playhead(self._track)
         if position:
             self._playhead.to_position(min(position, event_count))
-        self._post(Loaded(self._recording, self._moment(), self._follows, why, match))
+        moment = self._moment()
+        story = self._story_at(moment, match)
+        self._post(Loaded(self._recording, moment, self._follows, why, match, story))
         if not columns.is_complete:
             self._requests.put(lambda: self._read_on(outline))
+
+    def _story_at(self, moment: Moment, match: Match | None) -> NodeDetails | None:
+        """Of the node that is looked at first; None: there is none, or it can't be read."""
+        node = moment.node if match is None else match.node
+        if node is None and len(self._loaded.columns):
+            node = self._loaded.columns.node_at(0)
+        try:
+            return None if node is None else self._story_of(node)
+        except AgvizError:  # it is said when the screen asks for it
+            return None
 
     def _read_on(self, outline: object) -> None:
         """Read the next piece of the outline, if it is still the one that is wanted."""

@@ -254,8 +254,9 @@ class TraceScreen(Screen[None]):
         self.board.opening.came()
         self.driver.loaded(message)
         before, recording = self.view, message.recording
-        self.add_class("-loaded")
-        self.refresh_bindings()
+        if before is None:
+            self.add_class("-loaded")
+            self.refresh_bindings()
         self.node_search.forget_matches()
         columns = recording.columns
         node = message.moment.node
@@ -282,6 +283,9 @@ class TraceScreen(Screen[None]):
             and before.recording.is_of(recording.meta)
         ):
             node = before.selected if message.match is None else node
+        story = message.story
+        if story is not None and story.node.index == node:
+            view = replace(view, selected=node, story=story)
         self.board.look_at(node, view)
         self.arrangement.share_room()
         if before is None:

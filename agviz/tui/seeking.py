@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NODES: Final = 20_000
 """That are looked at in one go: whoever types meanwhile notices nothing of it."""
-_FIRST_NODES: Final = 500
+_FIRST_NODES: Final = 60
 """That are looked at first, and then twice as many each time: what is sought is mostly near."""
 
 

@@ -79,7 +79,7 @@ class Title(Bar):
         failed = task.status is GraphTaskStatus.FAILED
         facts = [
             (0, f"{call} #{recording.number}"),
-            (1, f"✗ {task.error}" if failed else task.status.value),
+            (1, f"✗ {task.error}" if failed else _status(view)),
             (3, plural(recording.nodes, "node")),
             (4, plural(recording.event_count, "event")),
         ]
@@ -103,6 +103,13 @@ class Title(Bar):
         """List the passes."""
         event.stop()
         await self.run_action("screen.command('run.show')")
+
+
+def _status(view: View) -> str:
+    """How it ended, or that it runs; what a stop holds does not run."""
+    status = view.recording.task.status
+    is_held = status is GraphTaskStatus.RUNNING and view.stopped_threads
+    return "stopped" if is_held else status.value
 
 
 class Status(Bar):

@@ -15,7 +15,7 @@ from agviz.traces.nodes import short_name
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.panels.panel import Panel
 from agviz.tui.text import Line, Span, left, right, tail, wrap
-from agviz.words.units import duration
+from agviz.words.units import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -230,7 +230,8 @@ class CompareAnswer(Panel):
         lines = self._lines(width - 2)
         height = self.scrollable_content_region.height
         if y == height - 1 and len(lines) > height:
-            return [Span(" …", "muted")], ""
+            more = plural(len(lines) - height + 1, "line")
+            return [Span(f" … {more} more: agviz diff says all", "muted")], ""
         return (lines[y] if y < len(lines) else []), ""
 
     def _lines(self, width: int) -> list[Line]:

@@ -9,6 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.containers import Container
+from textual.filter import ANSIToTruecolor
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
@@ -17,8 +18,10 @@ from textual.strip import Strip
 from agviz.tui.text import beginning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Self
+
+    from textual.filter import LineFilter
 
     from agviz.tui.model import View
     from agviz.tui.text import Line, Span
@@ -119,6 +122,11 @@ class Panel(ScrollView):
         is_made = self._made_for == size and y < len(self._rows)
         line, background = self._rows[y] if is_made else self.row(y, size.width)
         return self.strip(line, size.width, background)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """All but that for colours of terminals: every look is made of the theme's."""
+        filters = super().get_line_filters()
+        return [each for each in filters if not isinstance(each, ANSIToTruecolor)]
 
     def redraw(self) -> None:
         """Paint the lines that look different now, once everything that is to come has come."""

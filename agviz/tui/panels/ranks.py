@@ -10,13 +10,15 @@ from agviz.ranks.phases import Phase
 from agviz.traces.rows import GraphTaskStatus
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.panels.panel import Panel
-from agviz.tui.text import Line, Span, left, right
+from agviz.tui.text import Line, Span, left, plain, right
 from agviz.tui.timeline import Window
 from agviz.words.safe import clean
 from agviz.words.units import duration, milliseconds, plural, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from textual.geometry import Size
 
     from agviz.ranks.phases import Stretch
     from agviz.ranks.slow import DeviceThread, RankWork
@@ -222,7 +224,7 @@ class RankPanel(Panel):
 
     def show_rank(self, rank: RankLine | None, window: RanksWindow, work: RankWork | None) -> None:
         """Say what is known of it."""
-        room = self.scrollable_content_region.height
+        room = self.scrollable_content_region.size
         self._lines = [] if rank is None else [*_facts(rank, window, work, room)]
         self.border_title = "Rank" if rank is None else f"Rank {rank.number}"
         self.subtitle("" if rank is None or not rank.host else clean(rank.host))
@@ -314,18 +316,20 @@ def _crossed(text: str, column: int, aligned: set[int], behind: int = 0) -> str:
     return "".join(cells)
 
 
-def _facts(rank: RankLine, window: RanksWindow, work: RankWork | None, room: int) -> Iterator[Line]:
+def _facts(
+    rank: RankLine, window: RanksWindow, work: RankWork | None, room: Size
+) -> Iterator[Line]:
     if rank.status is None:
         yield [Span(f" It made no pass {window.ordinal}.", "failed")]
     elif rank.status is not GraphTaskStatus.FINISHED:
         yield [Span(f" Pass {window.ordinal}: {rank.status}", "failed")]
-    yield _totals(rank)
+    yield _totals(rank, room.width)
     if rank.clock.error_ns is None:
         yield [Span(" Its clock is known from wall clocks only.", "muted")]
     elif rank.clock.error_ns:
         yield [Span(f" Its clock may be {duration(rank.clock.error_ns)} off.", "muted")]
     if work is not None:
-        yield from _slow(work, max(_SLOWEST, room - _OTHERS - len(rank.collectives)))
+        yield from _slow(work, max(_SLOWEST, room.height - _OTHERS - len(rank.collectives)))
     if rank.collectives:
         yield [
             Span(" Collectives", "heading"),
@@ -338,14 +342,19 @@ def _facts(rank: RankLine, window: RanksWindow, work: RankWork | None, room: int
         yield [Span(f"  and {rank.joined - len(rank.collectives):,} more", "muted")]
 
 
-def _totals(rank: RankLine) -> Line:
+def _totals(rank: RankLine, width: int) -> Line:
+    """What has no room is left out as a whole."""
     line: Line = [Span(" ")]
     for phase in Phase:
         if phase is Phase.BETWEEN and not rank.totals[phase]:
             continue  # one pass is shown
         name = str(phase).split(" ", 1)[0]
-        line.append(Span(f"{GLYPHS[phase]} ", f"phase-{name}"))
-        line.append(Span(f"{name} {duration(rank.totals[phase])}  ", "name"))
+        more = [
+            Span(f"{GLYPHS[phase]} ", f"phase-{name}"),
+            Span(f"{name} {duration(rank.totals[phase])}  ", "name"),
+        ]
+        if len(plain([*line, *more]).rstrip()) <= width:
+            line += more
     return line
 
 

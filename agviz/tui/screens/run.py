@@ -439,15 +439,19 @@ class RunScreen(ModeScreen[Start | PairFound | None]):
         meta, table, name = self._meta, self._table, self._files[self.file].name
         line = Text.assemble(("agviz", "bold"), f"  {clean(name)}  ")
         line.no_wrap, line.overflow = True, "ellipsis"
-        facts = [clean(PurePath(meta.script).name)] if meta is not None else []
-        if table is not None:
-            facts.append(plural(len(table), "backward pass", "backward passes"))
-            wrong = len(table.wrong)
-            if wrong:
-                facts.append(f"{wrong:,} not good")
-        line.append(" · ".join(filter(None, facts)))
         title = self.query_one("#run-title", Static)
+        room = title.content_size.width
+        script = clean(PurePath(meta.script).name) if meta is not None else ""
+        wrong = "" if table is None or not table.wrong else f"{len(table.wrong):,} not good"
+        passes, short = (
+            "" if table is None else plural(len(table), *words)
+            for words in (("backward pass", "backward passes"), ("pass", "passes"))
+        )
+        ways = [script, passes, wrong], [passes, wrong], [short, wrong]
+        texts = [" · ".join(filter(None, facts)) for facts in ways]
+        fitting = (text for text in texts if line.cell_len + Text(text).cell_len <= room)
+        line.append(next(fitting, texts[-1] if room else texts[0]))
         torch = "" if meta is None or not meta.torch else f" · torch {clean(meta.torch)}"
-        if line.cell_len + len(torch) <= title.content_size.width:
+        if line.cell_len + len(torch) <= room:
             line.append(torch)
         title.update(line)
