@@ -47,11 +47,13 @@ _MOST_KNOWN: Final = 20_000
 """Frames, or stacks, that are remembered."""
 _ENTRY: Final = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 """A frame in a stack of anomaly mode."""
-_WORDS: Final = (
-    r"Error detected in .*\. Traceback of forward call that caused the error:\n \(Triggered",
-    r"Error detected in .*\. No forward pass information available\.",
-    r"\n\nPrevious calculation was induced by .* the previous calculation:\n \(Triggered",
-    r"\n\nPrevious calculation was induced by .*\. No forward pass information available\.",
+_WORDS: Final = "|".join(
+    (
+        r"Error detected in .*\. Traceback of forward call that caused the error:\n \(Triggered",
+        r"Error detected in .*\. No forward pass information available\.",
+        r"\n\nPrevious calculation was induced by .* the previous calculation:\n \(Triggered",
+        r"\n\nPrevious calculation was induced by .*\. No forward pass information available\.",
+    )
 )
 """What torch says beside the exception of a custom Function in anomaly mode, without a stack."""
 
@@ -140,8 +142,7 @@ class _Mode:
             self.enabled, self.check_nan = mode, check_nan
             self._traceback.format_stack = self._format_stack if mode else self._capture
             self._set(True, mode and check_nan)
-            for words in _WORDS:
-                warnings.filterwarnings("default" if mode else "ignore", words, UserWarning)
+            warnings.filterwarnings("default" if mode else "ignore", _WORDS, UserWarning)
 
     def is_enabled(self) -> bool:
         """``torch.is_anomaly_enabled`` for the program."""
