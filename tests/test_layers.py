@@ -100,8 +100,8 @@ EXPLAINED_LATE = {
     "agviz.testing.pages",
     "agviz.traces.reader",
 }
-"""Modules of ours that pytest imports only where a test failed, asks for its trace, or had something
-that is not finite."""
+"""Modules of ours that pytest imports only where a test failed, asks for its trace, or had
+something that is not finite."""
 
 
 class When(Enum):

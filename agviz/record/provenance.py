@@ -47,13 +47,11 @@ _MOST_KNOWN: Final = 20_000
 """Frames, or stacks, that are remembered."""
 _ENTRY: Final = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 """A frame in a stack of anomaly mode."""
-_WORDS: Final = "|".join(
-    (
-        r"Error detected in .*\. Traceback of forward call that caused the error:\n \(Triggered",
-        r"Error detected in .*\. No forward pass information available\.",
-        r"\n\nPrevious calculation was induced by .* the previous calculation:\n \(Triggered",
-        r"\n\nPrevious calculation was induced by .*\. No forward pass information available\.",
-    )
+_WORDS: Final = (
+    r"Error detected in .*\. Traceback of forward call that caused the error:\n \(Triggered"
+    r"|Error detected in .*\. No forward pass information available\."
+    r"|\n\nPrevious calculation was induced by .* the previous calculation:\n \(Triggered"
+    r"|\n\nPrevious calculation was induced by .*\. No forward pass information available\."
 )
 """What torch says beside the exception of a custom Function in anomaly mode, without a stack."""
 
