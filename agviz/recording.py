@@ -425,14 +425,16 @@ class Recording(Instrument):
         if registry is None:
             return
         with self._opening:
-            registry.remove(self)
             if self._observer is not None or self._is_over:
+                registry.remove(self)
                 return
             recorder = self.open_somewhere()
-            if recorder is not None:
-                self._observer = self._listener(recorder, registry)
-                registry.add(self._observer)
-                self.say_remark()
+            if recorder is None:
+                registry.remove(self)
+                return
+            self._observer = self._listener(recorder, registry)
+            registry.replace(self, self._observer)
+            self.say_remark()
 
     def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What observes the engine on the recorder's behalf."""

@@ -94,12 +94,14 @@ EXPLAINED_LATE = {
     "agviz.analysis.hang",
     "agviz.analysis.raised",
     "agviz.analysis.verdict",
+    "agviz.record.elements.walk",
     "agviz.recorded",
     "agviz.testing.checks",
     "agviz.testing.pages",
     "agviz.traces.reader",
 }
-"""Modules of ours that pytest imports only where a test failed, or asks for its trace."""
+"""Modules of ours that pytest imports only where a test failed, asks for its trace, or had
+something that is not finite."""
 
 
 class When(Enum):

@@ -98,4 +98,8 @@ def _owners(names: Names) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _hooks(owner: Any, kinds: tuple[str, ...]) -> list[Any]:
-    return [hook for kind in kinds if (of := getattr(owner, kind, None)) for hook in of.values()]
+    found: list[Any] = []
+    for kind in kinds:
+        if of := getattr(owner, kind, None):
+            found += of.values()
+    return found

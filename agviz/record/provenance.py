@@ -48,10 +48,10 @@ _MOST_KNOWN: Final = 20_000
 _ENTRY: Final = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 """A frame in a stack of anomaly mode."""
 _WORDS: Final = (
-    r"Error detected in .*\. Traceback of forward call that caused the error:\n \(Triggered",
-    r"Error detected in .*\. No forward pass information available\.",
-    r"\n\nPrevious calculation was induced by .* the previous calculation:\n \(Triggered",
-    r"\n\nPrevious calculation was induced by .*\. No forward pass information available\.",
+    r"Error detected in .*\. Traceback of forward call that caused the error:\n \(Triggered"
+    r"|Error detected in .*\. No forward pass information available\."
+    r"|\n\nPrevious calculation was induced by .* the previous calculation:\n \(Triggered"
+    r"|\n\nPrevious calculation was induced by .*\. No forward pass information available\."
 )
 """What torch says beside the exception of a custom Function in anomaly mode, without a stack."""
 
@@ -140,8 +140,7 @@ class _Mode:
             self.enabled, self.check_nan = mode, check_nan
             self._traceback.format_stack = self._format_stack if mode else self._capture
             self._set(True, mode and check_nan)
-            for words in _WORDS:
-                warnings.filterwarnings("default" if mode else "ignore", words, UserWarning)
+            warnings.filterwarnings("default" if mode else "ignore", _WORDS, UserWarning)
 
     def is_enabled(self) -> bool:
         """``torch.is_anomaly_enabled`` for the program."""

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("agviz")
 own_packages.add(__package__)  # a pass whose beginning was not written has no end
 
+_PYTHON: Final = platform.python_version()
 _LARGE_GRAPH: Final = 2_000
 """Nodes."""
 _MOST_WAITING: Final = 1_500_000
@@ -155,7 +156,7 @@ class Recorder(Instrument):
             if max_bytes < LEAST_BYTES:
                 raise TraceError(f"a trace needs at least {LEAST_BYTES:,} bytes; allow it more")
             max_values_bytes = min(max_values_bytes, int(max_bytes * _SHARE_OF_VALUES))
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.store = StreamStore() if store is None else store
         self._names, self._provenance = names, provenance
         self._selection = Selection(steps, nodes)
@@ -181,7 +182,7 @@ class Recorder(Instrument):
             "started_unix_ns": time.time_ns(),
             "start_ns": self._start_ns,
             "end_ns": None,
-            "python": platform.python_version(),
+            "python": _PYTHON,
             "torch": "" if torch is None else str(torch.__version__),
             "agviz": __version__,
             "engine": "",

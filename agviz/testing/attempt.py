@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.after_import import after_import
@@ -17,7 +19,6 @@ from agviz.traces.dumps import TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from agviz.record.provenance import Provenance
     from agviz.record.recorder import Recorder
@@ -212,7 +213,8 @@ class Attempt:
 
     def _replaced(self) -> Iterator[Path]:
         """Folders of earlier runs of the test, in which it may have been run again and again."""
-        if not self.folder.parent.is_dir():
+        output = os.fspath(self.folder.parent)
+        if not os.path.isdir(output):  # noqa: PTH112 - most have none: a Path for each is dear
             return
         if self.folder.is_dir():
             yield self.folder
@@ -220,7 +222,8 @@ class Attempt:
             return
         for rerun in itertools.count():
             parts = [TestPart(self.run.test, rerun, part) for part in ("", TEARDOWN)]
-            found = [path for part in parts if (path := self.folder.parent / part.folder).is_dir()]
+            named = [os.path.join(output, part.folder) for part in parts]  # noqa: PTH118
+            found = [Path(path) for path in named if os.path.isdir(path)]  # noqa: PTH112
             yield from (path for path in found if path != self.folder)
             if rerun and not found:
                 return

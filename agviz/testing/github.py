@@ -110,7 +110,8 @@ def _in_bounds(found: Sequence[FailureGroup], index: str) -> Iterator[str]:
 def _block(group: FailureGroup) -> Iterator[str]:
     """A cause in HTML, in which nothing of a test's text is taken for Markdown."""
     first = group.first
-    heading = f"<b>{first['glyph']} {_plain(group.title)}</b>"
+    title = " ".join(filter(None, [first["glyph"], _plain(group.title)]))
+    heading = f"<b>{title}</b>"
     if first["place"] and not group.is_plain:
         heading += f" at <code>{_plain(first['place'])}</code>"
     count = plural(len(group.failures), "test")

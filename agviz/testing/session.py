@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -65,6 +66,7 @@ class PluginSession:
 
     def __init__(self, config: pytest.Config, settings: PluginSettings) -> None:
         self._config = config
+        self._root = os.fspath(config.rootpath)
         self._settings = settings
         self._provenance = Provenance()
         self._attempts: list[Attempt] = []
@@ -511,7 +513,7 @@ class PluginSession:
     def _locate(self, data: ReportData, location: tuple[str, int | None, str]) -> None:
         """Note where a test is."""
         file, line, _ = location
-        data["test_file"] = str(self._config.rootpath / file)
+        data["test_file"] = os.path.join(self._root, file)  # noqa: PTH118 - of every test
         data["test_line"] = 0 if line is None else line + 1
 
     def _explain_crash(self, report: pytest.TestReport) -> None:

@@ -354,6 +354,13 @@ class Registry:
         self.generation = next(_generations)
         self.reindex()
 
+    def replace(self, instrument: Instrument, other: Instrument) -> None:
+        """Install ``other`` in the place of ``instrument``, as the last."""
+        self._instruments = tuple(i for i in self._instruments if i is not instrument)
+        if instrument.registry is self:
+            instrument.registry = None
+        self.add(other)
+
     def reindex(self) -> None:
         """Look anew which events, journals and measurements the instruments want."""
         vars(self).update(self._listeners())

@@ -7,6 +7,7 @@ too, experiments find out where this build keeps what when the engine is first n
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 from typing import TYPE_CHECKING, Final
@@ -63,6 +64,7 @@ def fitting() -> Iterator[None]:
         raise refusal(f"{type(error).__name__}: {error}") from error
 
 
+@functools.cache
 def remark(version: str) -> str:
     """What to know of a torch that fits but is not one that agviz is tested with, else "".
 

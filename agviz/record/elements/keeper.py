@@ -13,7 +13,6 @@ from torch.nn import RNNBase
 
 from agviz.measure.health import unseen
 from agviz.record.elements import finding
-from agviz.record.elements.walk import AxisNote, Modules, Walk
 from agviz.traces.elements import NO_NODE, NO_OP, AxesNote, AxisRow, LocatedElements
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from agviz.record.elements.finding import Found
+    from agviz.record.elements.walk import AxisNote, Walk
     from agviz.record.names import Names
     from agviz_engine.node import NodeRef
 
@@ -136,6 +136,8 @@ class ElementKeeper:
         return _located((graph_task, ref.index, NO_OP, slot), found, walk.notes)
 
     def _walk(self) -> Walk:
+        from agviz.record.elements.walk import Modules, Walk
+
         found: dict[str, bool] = {}
         recurrent = set()
         for label, root in self._names.roots():
@@ -162,6 +164,8 @@ def _located(
     notes: Sequence[AxisNote],
     value: float | None = None,
 ) -> LocatedElements:
+    from agviz.record.elements.walk import AxisNote
+
     everything = [
         AxisNote("first", "", (), found.first),
         AxisNote("all", "", (), found.all),

@@ -28,12 +28,15 @@ def rank() -> int | None:
 
 def facts() -> dict[str, Any] | None:
     """What ``meta`` says of the rank (:class:`agviz.traces.rows.Rank`); None: there is none."""
-    number, world_size, backend = rank(), _number("WORLD_SIZE"), ""
+    number = rank()
+    if number is None:
+        return None
+    world_size, backend = _number("WORLD_SIZE"), ""
     if group_is_made():
         distributed = sys.modules["torch.distributed"]
         world_size = int(distributed.get_world_size())
         backend = str(distributed.get_backend())
-    if number is None or world_size is None:
+    if world_size is None:
         return None
     return {
         "number": number,

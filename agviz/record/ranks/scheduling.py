@@ -10,17 +10,19 @@ import threading
 class Scheduling(threading.local):
     """Asks the system (Linux) about the thread that asks."""
 
-    def __init__(self) -> None:
-        self._file = -1
-        with contextlib.suppress(OSError):
-            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    _file: int | None = None
+    """Which says it, -1: there is none; None: it was not looked for."""
 
     def __del__(self) -> None:
-        if self._file >= 0:
+        if self._file is not None and self._file >= 0:
             os.close(self._file)
 
     def so_far(self) -> tuple[int, int] | None:
         """Time on a CPU and time ready without one, in ns since the thread began; None: unknown."""
+        if self._file is None:
+            self._file = -1
+            with contextlib.suppress(OSError):
+                self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         if self._file < 0:
             return None
         try:

@@ -115,10 +115,7 @@ class StepObserver:
         """Note from now on where optimizers are made."""
         from torch.optim import Optimizer
 
-        from agviz_engine.backward_call import unseen_by_dynamo
-
-        # Compiled code may call a step: Dynamo would compile what is done here, too.
-        self._unseen = unseen_by_dynamo(self._act)
+        self._unseen = functools.partial(_unseen_act(), self)
         kind: Any = Optimizer
         own = getattr(kind, "_patch_step_function", None)
         if own is None:  # this torch makes optimizers in another way
@@ -329,6 +326,14 @@ class StepObserver:
             if of.is_of_this_thread and of.unstepped.is_idle(_held(optimizer)):
                 name = type(optimizer).__name__
                 yield SeenOptimizer(NO_GRAPH_TASK, of.number, name, of.made, None)
+
+
+@functools.cache
+def _unseen_act() -> Callable[..., Any]:
+    """Compiled code may call a step: Dynamo would compile what is done here, too."""
+    from agviz_engine.backward_call import unseen_by_dynamo
+
+    return unseen_by_dynamo(StepObserver._act)
 
 
 def _held(optimizer: Any) -> list[Tensor]:
