@@ -42,6 +42,8 @@ _LOSSES: Final = frozenset(
     }
 )
 """Functions whose derivative is small where little is left to be learnt."""
+_COMPARISONS: Final = frozenset({"MseLoss", "SmoothL1Loss", "HuberLoss"})
+"""Those whose derivative is next to nothing only where outputs are equal to targets."""
 _PROBABILITIES: Final = frozenset({"Softmax", "Sigmoid"})
 """The same, of what a logarithm takes."""
 _SHIFTED: Final = frozenset(
@@ -147,6 +149,30 @@ class Faintness:
             return None
         found = _named(self._flow, _falls(way), way[0].given)
         return found if found.steps > 1 else None
+
+    def is_met(self, node: int) -> bool:
+        """Whether next to nothing comes to a node because outputs are as the loss wants them.
+
+        Only a comparison by a difference tells: its derivative is that small nowhere else.
+
+        Args:
+            node: the last one to which anything came.
+
+        Raises:
+            agviz.errors.TraceError: the file is damaged.
+        """
+        way = self._way(node)
+        if not way:
+            return False
+        begin, _ = _extent(self._flow, way)
+        names = [base_name(self._flow.nodes[step.node].short_name) for step in way]
+        for step, name, behind in zip(
+            way[: begin + LOSS_NODES], names, [*names[1:], ""], strict=False
+        ):
+            is_difference = name in _COMPARISONS or (name, behind) == ("Pow", "Sub")
+            if is_difference and step.gave <= LEAST_BESIDE_ZEROS * step.given:
+                return True
+        return False
 
     def _way(self, leaf: int) -> list[_Step]:
         """From the root to a leaf, each time back along the largest gradient.

@@ -335,6 +335,14 @@ class _Why:
         if parameter.shape is not None and 0 in parameter.shape:
             return unreached(parameter, Cause.EMPTY, gradient="zero")
         row = self._by_node(parameter, "zero", found.graph_task.id, found.node)
+        number = row.graph_task
+        if (
+            row.cause is Cause.UNDERFLOW
+            and row.node is not None
+            and number is not None
+            and self._faint(number).is_met(row.node)
+        ):
+            return _as_learnt(row, "what the loss compares is equal but for rounding")
         return self._unless_learnt(row, found.graph_task)
 
     def _unless_learnt(self, row: GradientRow, task: GraphTaskRow) -> GradientRow:
@@ -343,8 +351,7 @@ class _Why:
         if fell is None or row.cause in INTENDED or not self._had_gradient(row.parameter):
             return row
         what = f"the loss is {fell[1]:.3g}, and was {fell[0]:.3g}"
-        row = row._replace(cause=Cause.LEARNT, reason=learnt(what))
-        return row._replace(frame=None, line=None, module=None)
+        return _as_learnt(row, what)
 
     def _fell(self, task: GraphTaskRow) -> tuple[float, float] | None:
         """The loss of the first pass, and of this one if steps have brought it to nothing.
@@ -624,6 +631,12 @@ class _Why:
             if op is not None:
                 found += [row.tensor for row in op.outputs if row.requires_grad]
         return found
+
+
+def _as_learnt(row: GradientRow, what: str) -> GradientRow:
+    """The row of a gradient that is next to nothing, and no fault."""
+    row = row._replace(cause=Cause.LEARNT, reason=learnt(what))
+    return row._replace(frame=None, line=None, module=None)
 
 
 def _taken_up(task: GraphTaskRow) -> set[NodeStatus]:
