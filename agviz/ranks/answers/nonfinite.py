@@ -124,8 +124,9 @@ def _reduced(run: Run, rank: int, ordinal: int, verdict: Verdict) -> Verdict:
         source = source_of(frame, trace)
     said = (
         "No node of backward made the first infinity. The gradients were reduced between ranks"
-        " in float16, while parameters are not float16: a communication hook of DDP casts them. float16 ends at 65,504: what is larger there, or as a sum over ranks, becomes"
-        " infinite. Use a bfloat16 hook, none, or smaller gradients (scale the loss down)."
+        " in float16, while parameters are not float16: a communication hook of DDP casts them."
+        " float16 ends at 65,504: what is larger there, or as a sum over ranks, becomes infinite."
+        " Use a bfloat16 hook, none, or smaller gradients (scale the loss down)."
     )
     heading = (
         f"infinity in gradients that were reduced in float16, in backward pass"
