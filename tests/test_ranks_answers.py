@@ -28,6 +28,7 @@ KINDS: Final = {
     "unequal collectives": {"collectives"},
     "collective order": {"collectives"},
     "lost hooks": {"gradients"},
+    "not reduced": {"gradients"},
     "raised": {"raised"},
     "killed": {"died"},
     "uneven inputs": {"left", "hang"},

@@ -57,7 +57,7 @@ def nonfinite(run: Run) -> RankVerdict | None:
     alike = [other for other, one in answers if _has_origin(one) == _has_origin(verdict)]
     others = sorted(set(run.ranks) - {rank})
     said = _elsewhere(first, earliest, rank, others, alike)
-    if not _has_origin(verdict) and verdict.heading.startswith("infinity"):
+    if not _has_origin(verdict):
         verdict = _reduced(run, rank, earliest, verdict)
     return RankVerdict(
         kind="nonfinite",
@@ -123,13 +123,14 @@ def _reduced(run: Run, rank: int, ordinal: int, verdict: Verdict) -> Verdict:
         frame = found[0] if len(found) == 1 else verdict.frame
         source = source_of(frame, trace)
     said = (
-        "No node of backward made the first infinity. The gradients were reduced between ranks"
+        "No node of backward made it: gradients were reduced between ranks"
         " in float16, while parameters are not float16: a communication hook of DDP casts them."
-        " float16 ends at 65,504: what is larger there, or as a sum over ranks, becomes infinite."
+        " float16 ends at 65,504: what is larger there, or as a sum over ranks, becomes infinite,"
+        " and infinities of both signs NaN."
         " Use a bfloat16 hook, none, or smaller gradients (scale the loss down)."
     )
     heading = (
-        f"infinity in gradients that were reduced in float16, in backward pass"
+        "gradients that were reduced in float16 are not finite, in backward pass"
         f" {_task(run, rank, ordinal)}"
     )
     return replace(verdict, heading=heading, frame=frame, source=source, paragraph=said, basis=None)
