@@ -80,6 +80,15 @@ class Faint(NamedTuple):
     """The largest norm on the way from the loss."""
 
 
+class Compared(NamedTuple):
+    """Where outputs and targets are compared."""
+
+    node: int
+    """Whose function was given both."""
+    apart: float
+    """More than the norm of their difference."""
+
+
 class _Step(NamedTuple):
     """A node on the way from the loss to a parameter."""
 
@@ -150,10 +159,10 @@ class Faintness:
         found = _named(self._flow, _falls(way), way[0].given)
         return found if found.steps > 1 else None
 
-    def is_met(self, node: int) -> bool:
-        """Whether next to nothing comes to a node because outputs are as the loss wants them.
+    def compared(self, node: int) -> Compared | None:
+        """What compares outputs and targets by a difference, and gives next to nothing to a node.
 
-        Only a comparison by a difference tells: its derivative is that small nowhere else.
+        None: nothing of the kind is on its way.
 
         Args:
             node: the last one to which anything came.
@@ -163,7 +172,7 @@ class Faintness:
         """
         way = self._way(node)
         if not way:
-            return False
+            return None
         begin, _ = _extent(self._flow, way)
         names = [base_name(self._flow.nodes[step.node].short_name) for step in way]
         for step, name, behind in zip(
@@ -171,8 +180,9 @@ class Faintness:
         ):
             is_difference = name in _COMPARISONS or (name, behind) == ("Pow", "Sub")
             if is_difference and step.gave <= LEAST_BESIDE_ZEROS * step.given:
-                return True
-        return False
+                subtracting = way[names.index("Sub")] if name == "Pow" else step
+                return Compared(subtracting.node, step.gave / step.given * max(1, step.numel))
+        return None
 
     def _way(self, leaf: int) -> list[_Step]:
         """From the root to a leaf, each time back along the largest gradient.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.causes import Cause
 from agviz.analysis.code_search import assignment, definition, only_call
 from agviz.analysis.constant_calls import why_constant
-from agviz.analysis.faint import Faintness
+from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
 from agviz.analysis.measures import bad, counts
@@ -340,10 +340,22 @@ class _Why:
             row.cause is Cause.UNDERFLOW
             and row.node is not None
             and number is not None
-            and self._faint(number).is_met(row.node)
+            and self._is_met(number, row.node)
         ):
             return _as_learnt(row, "what the loss compares is equal but for rounding")
         return self._unless_learnt(row, found.graph_task)
+
+    def _is_met(self, graph_task: int, node: int) -> bool:
+        """Whether next to nothing came to a node because outputs are as the loss wants them.
+
+        What is compared has to be known, and to be large beside its difference.
+        """
+        found = self._faint(graph_task).compared(node)
+        op = None if found is None else self._op_of(graph_task, found.node)
+        if found is None or op is None:
+            return False
+        norms = [health.norm for row in op.inputs if (health := self._health(row)) is not None]
+        return LEAST * max((norm for norm in norms if norm), default=0.0) > found.apart
 
     def _unless_learnt(self, row: GradientRow, task: GraphTaskRow) -> GradientRow:
         """The row of a gradient of zeros, or next to nothing, but where training is at its end."""
