@@ -27,6 +27,7 @@ def test_a_classifier_that_is_sure_and_right_has_learnt(tmp_path: Path) -> None:
         net, x = _trained(), torch.eye(3)
         p = torch.softmax(net(x), -1)
         ((p - torch.eye(3)) ** 2).mean().backward()
+        assert net.weight.grad is not None
         assert not net.weight.grad.any()
 
     assert {row.cause for row in asked(tmp_path / "t.agviz", program).values()} == {Cause.LEARNT}
@@ -37,6 +38,7 @@ def test_what_is_compared_too_small_for_its_dtype_is_no_sign_of_that(tmp_path: P
         net, x = nn.Linear(3, 3), torch.randn(5, 3)
         loss = nn.functional.mse_loss(net(x) * 1e-23, torch.randn(5, 3) * 1e-23)
         (loss * 1e-20).backward()
+        assert net.weight.grad is not None
         assert not net.weight.grad.any()
 
     assert {row.cause for row in asked(tmp_path / "t.agviz", program).values()} == {Cause.UNDERFLOW}

@@ -85,11 +85,11 @@ def cleared(run: RunSteps) -> Iterator[StepFinding]:
         culprit = _between(run, each, lines)
         places = [f"{one.file}:{one.line}" for one in lines]
         where = "" if culprit or not lines else f" (zero_grad: {listed(places)})"
-        by = "" if culprit is None else ", by zero_grad"
+        by = "" if culprit is None else f", by zero_grad at {culprit.file}:{culprit.line}"
         yield StepFinding(
             kind="cleared",
             heading=f"the gradients are gone when {each.name} steps",
-            frame=culprit or each.stepped,
+            frame=each.stepped,
             paragraph=(
                 f"Backward leads to the parameters that {each.name} holds, but at all"
                 f" {len(each.steps):,} steps each that was looked at had {what}: {how}"

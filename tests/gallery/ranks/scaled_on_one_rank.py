@@ -30,6 +30,7 @@ def main(healthy: bool) -> None:
         (nn.functional.mse_loss(model(more), more[:, :2]) / 2).backward()
         if rank == 1 and not healthy:
             for parameter in model.parameters():
+                assert parameter.grad is not None
                 parameter.grad.mul_(1.5)
         optimizer.step()
     dist.barrier()
