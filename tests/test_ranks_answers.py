@@ -78,8 +78,8 @@ def test_the_cause_is_named(
 
 
 UNSEEN: Final = {"killed", "lost_hooks", "reduced_in_half"}
-"""What they rest on, hooks or what is in .grad after a reduction, is not seen while the native engine
-is observed."""
+"""What they rest on, hooks or what is in .grad after a reduction, is not seen while the native
+engine is observed."""
 
 
 @pytest.mark.slow
