@@ -8,6 +8,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 import torch
 import torch.utils.checkpoint as checkpointing
@@ -90,6 +91,36 @@ def write_through_numpy() -> None:
 
 def test_a_write_through_numpy() -> None:
     found(checked(write_through_numpy), line_of(write_through_numpy, "# the write"), "numpy")
+
+
+def write_to_an_array_of_before() -> None:
+    x = torch.rand(4, 3)
+    array = x.numpy()
+    layer = nn.Linear(3, 2)
+    out = layer(x).sum()
+    array -= 0.5  # the write
+    out.backward()
+
+
+def test_a_write_to_an_array_that_was_there_before() -> None:
+    place = line_of(write_to_an_array_of_before, "# the write")
+    found(checked(write_to_an_array_of_before), place, "array", "shares its memory")
+
+
+def read_an_array_and_write_elsewhere() -> None:
+    x = torch.rand(4, 3)
+    array = x.numpy()
+    other = array.copy()
+    layer = nn.Linear(3, 2)
+    out = layer(x).sum()  # saved
+    other -= 0.5
+    np.subtract(array, 0.5, out=array)
+    out.backward()
+
+
+def test_a_write_that_the_text_does_not_show_is_laid_to_no_line() -> None:
+    place = line_of(read_an_array_and_write_elsewhere, "# saved")
+    found(checked(read_an_array_and_write_elsewhere), place, "No torch function was seen")
 
 
 def resize_what_was_saved() -> None:
@@ -262,7 +293,25 @@ def test_a_global_that_decides_in_a_checkpoint() -> None:
         x = torch.randn(4, requires_grad=True)
         checkpointing.checkpoint(block, x, use_reentrant=True).sum().backward()
 
-    found(checked(program), line_of(block, "# decided"), "checkpoint", "recomput")
+    found(checked(program), line_of(block, "# decided"), "recomput", "Python's random", "likely")
+
+
+def test_a_counter_that_decides_in_a_checkpoint_is_not_laid_to_random_numbers() -> None:
+    calls = 0
+
+    def block(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return x.exp() * calls  # decided
+
+    def program() -> None:
+        random.random()
+        x = torch.randn(4, requires_grad=True)
+        checkpointing.checkpoint(block, x, use_reentrant=True).sum().backward()
+
+    report = checked(program)
+    found(report, line_of(block, "# decided"), "recomput", "has changed in between")
+    assert "random" not in report.verdicts[0].paragraph
 
 
 def test_batch_norm_in_a_checkpoint() -> None:

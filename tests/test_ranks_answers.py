@@ -28,6 +28,7 @@ KINDS: Final = {
     "unequal collectives": {"collectives"},
     "collective order": {"collectives"},
     "lost hooks": {"gradients"},
+    "not reduced": {"gradients"},
     "raised": {"raised"},
     "killed": {"died"},
     "uneven inputs": {"left", "hang"},
@@ -76,8 +77,9 @@ def test_the_cause_is_named(
     check_cause(program, fitting[0])
 
 
-UNSEEN: Final = {"killed", "lost_hooks"}
-"""What they rest on, hooks, is not seen while the native engine is observed."""
+UNSEEN: Final = {"killed", "lost_hooks", "reduced_in_half"}
+"""What they rest on, hooks or what is in .grad after a reduction, is not seen while the native
+engine is observed."""
 
 
 @pytest.mark.slow

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.place import described, made_at, place
-from agviz.traces.rows import NodeStatus
+from agviz.analysis.put_away import put_away
+from agviz.traces.rows import NodeStatus, visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agviz.analysis.put_away import PutAway
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
 
@@ -38,13 +40,19 @@ class BackwardTwice:
     """The node through which it came into the shared graph, and the first that it met there; None
     where the whole graph is shared, or where it is not known."""
 
+    kept: PutAway | None = None
+    """Where the program keeps what an earlier step left; None: its text does not show one line."""
+
     @property
     def frame(self) -> Frame | None:
         """The line to look at.
 
-        What of an earlier step the graph leads into, where one line calls backward in each; else
-        the first call of backward; else where the node was made.
+        The line that keeps what an earlier step left, where that is seen; else what of an earlier
+        step the graph leads into, where one line calls backward in each; else the first call of
+        backward; else where the node was made.
         """
+        if self.kept is not None:
+            return self.kept.frame
         return self._carried or self.first_call or self.node.frame
 
     @property
@@ -91,6 +99,11 @@ class BackwardTwice:
     def _remedy(self) -> str:
         if self.entry is None:
             return "Call backward once, or pass retain_graph=True to the first call."
+        if self.kept is not None:
+            return (
+                f"That is {self.kept.name}, which is put into {self.kept.container} with its graph."
+                f" Put in {self.kept.name}.detach(), or compute it anew in each step."
+            )
         if self.call is not None and self.call == self.first_call:
             return (
                 "Carry it over from step to step without its graph, by detach(), or compute it anew"
@@ -143,7 +156,7 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     """
     first = _released_by(trace, graph_task, node)
     shared: set[int] = set() if first is None else _shared(trace, graph_task, first)
-    return BackwardTwice(
+    found = BackwardTwice(
         graph_task=graph_task,
         node=node,
         call=_call(trace, graph_task),
@@ -153,6 +166,11 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
         nodes=trace.graph_task(graph_task).nodes,
         entry=_entry(trace, graph_task, node.index, shared),
     )
+    made = found._carried
+    used = None if found.entry is None else visible(found.entry[0].stack)
+    if made is None or used is None:
+        return found
+    return replace(found, kept=put_away(trace.source(made.file), made, used))
 
 
 def _call(trace: Trace, graph_task: int) -> Frame | None:

@@ -99,5 +99,44 @@ def assignment(trace: Trace, attribute: str) -> Frame | None:
     return found[0] if len(found) == 1 else None
 
 
+def writes_to_what_is_made(source: Sequence[str], made: int, after: int) -> tuple[str, list[int]]:
+    """The name that a line gives to what it makes, and later lines that write to that in place.
+
+    Only lines of the same function count.
+
+    Args:
+        source: of the file.
+        made: the line.
+        after: lines up to this one do not count.
+
+    Returns:
+        An empty name where the line makes nothing that has one.
+    """
+    nodes = list(with_functions(parsed(source)))
+    names = [
+        (function, node.targets[0].id)
+        for function, node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.lineno == made
+    ]
+    if not names:
+        return "", []
+    inside, name = names[0]
+    lines = []
+    for function, node in nodes:
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.AugAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Assign):
+            targets = [each for each in node.targets if isinstance(each, ast.Subscript)]
+        for each in targets:
+            target = each.value if isinstance(each, ast.Subscript) else each
+            is_it = isinstance(target, ast.Name) and target.id == name
+            if is_it and function == inside and each.lineno > after:
+                lines.append(each.lineno)
+    return name, lines
+
+
 def _files(trace: Trace) -> list[str]:
     return list(dict.fromkeys(frame.file for frame in trace.frames() if not frame.hidden))

@@ -42,6 +42,8 @@ _LOSSES: Final = frozenset(
     }
 )
 """Functions whose derivative is small where little is left to be learnt."""
+_COMPARISONS: Final = frozenset({"MseLoss", "SmoothL1Loss", "HuberLoss"})
+"""Those whose derivative is next to nothing only where outputs are equal to targets."""
 _PROBABILITIES: Final = frozenset({"Softmax", "Sigmoid"})
 """The same, of what a logarithm takes."""
 _SHIFTED: Final = frozenset(
@@ -76,6 +78,15 @@ class Faint(NamedTuple):
     """How many nodes of this kind made it smaller; 1: it fell at this one."""
     before: float
     """The largest norm on the way from the loss."""
+
+
+class Compared(NamedTuple):
+    """Where outputs and targets are compared."""
+
+    node: int
+    """Whose function was given both."""
+    apart: float
+    """More than the norm of their difference."""
 
 
 class _Step(NamedTuple):
@@ -147,6 +158,31 @@ class Faintness:
             return None
         found = _named(self._flow, _falls(way), way[0].given)
         return found if found.steps > 1 else None
+
+    def compared(self, node: int) -> Compared | None:
+        """What compares outputs and targets by a difference, and gives next to nothing to a node.
+
+        None: nothing of the kind is on its way.
+
+        Args:
+            node: the last one to which anything came.
+
+        Raises:
+            agviz.errors.TraceError: the file is damaged.
+        """
+        way = self._way(node)
+        if not way:
+            return None
+        begin, _ = _extent(self._flow, way)
+        names = [base_name(self._flow.nodes[step.node].short_name) for step in way]
+        for step, name, behind in zip(
+            way[: begin + LOSS_NODES], names, [*names[1:], ""], strict=False
+        ):
+            is_difference = name in _COMPARISONS or (name, behind) == ("Pow", "Sub")
+            if is_difference and step.gave <= LEAST_BESIDE_ZEROS * step.given:
+                subtracting = way[names.index("Sub")] if name == "Pow" else step
+                return Compared(subtracting.node, step.gave / step.given * max(1, step.numel))
+        return None
 
     def _way(self, leaf: int) -> list[_Step]:
         """From the root to a leaf, each time back along the largest gradient.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.put_away import ADDING
 from agviz.traces.live_graphs import CLOSURE, CONTAINER, GRADIENT, TENSOR
 from agviz.traces.rows import Frame, visible
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from agviz.traces.live_graphs import Holder, LiveGraphsLook
     from agviz.traces.reader import Trace
 
-_ADDING: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "setdefault", "put"})
-"""Methods that put something into a container."""
 _NEARLY_FULL: Final = 2
 """Times what it holds: a container that can't hold more does not grow on."""
 
@@ -187,7 +186,7 @@ def _adding(source: list[str], name: str) -> Iterator[tuple[int, str]]:
     for function, node in with_functions(parsed(source)):
         target: ast.expr | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            target = node.func.value if node.func.attr in _ADDING else None
+            target = node.func.value if node.func.attr in ADDING else None
         elif isinstance(node, ast.AugAssign):
             target = node.target
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):

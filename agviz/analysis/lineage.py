@@ -136,13 +136,14 @@ class Lineage:
     def cut(self, parameter: str) -> Cut | None:
         """The first cut on a way from the parameter to the loss.
 
-        Where no way leads there, the first place where its values left torch; None: none did.
+        Integers never carry a gradient, as a sampled action: where another way ends at something
+        else, that is named. Where no way leads there, the first place where its values left torch;
+        None: none did.
         """
-        for found in (self._cuts, self._left):
-            first = self._first(parameter, found)
-            if first is not None:
-                return first
-        return None
+        first = self._first(parameter, self._cuts)
+        if first is not None and first.cause is Cause.INTEGER:
+            return next((cut for cut in self.cuts(parameter) if cut.cause != first.cause), first)
+        return first or self._first(parameter, self._left)
 
     def cuts(self, parameter: str) -> tuple[Cut, ...]:
         """The first cut on each way from the parameter to the loss, but for very many, in order."""
@@ -325,13 +326,22 @@ class Lineage:
     def _add_ways(self, key: int, cuts: dict[int, Cut]) -> None:
         known = self._ways.setdefault(key, {})
         for number, cut in cuts.items():
-            if len(known) < _MOST_CUTS:
-                known.setdefault(number, cut)
+            same = [each for each, other in known.items() if _is_alike(cut, other)]
+            if same and number < same[0]:
+                del known[same[0]]
+            elif same or len(known) >= _MOST_CUTS:
+                continue
+            known[number] = cut
 
     @staticmethod
     def _note(found: dict[int, Cut], key: int, cut: Cut | None) -> None:
         if cut is not None and (key not in found or cut.op.id < found[key].op.id):
             found[key] = cut
+
+
+def _is_alike(cut: Cut, other: Cut) -> bool:
+    """Whether both are of the same function at the same line, as in each turn of a loop."""
+    return (cut.cause, cut.frame, cut.op.name) == (other.cause, other.frame, other.op.name)
 
 
 def _cut(call: _Call, made: _State) -> Cut:

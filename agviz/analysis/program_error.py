@@ -119,7 +119,10 @@ def program_error(trace: Trace) -> ProgramError | None:
     """
     ended = " ".join(trace.meta.ended.split())
     known = next((each for each in _KNOWN if each.part in ended), None)
-    if known is None:
+    is_of_pass = any(
+        row.error and " ".join(row.error.split()) in ended for row in trace.graph_tasks.unfinished
+    )
+    if known is None or is_of_pass:
         return None
     dump = trace.raised(NO_GRAPH_TASK)
     stack = dump.threads[0].stack if dump is not None and dump.threads else ()

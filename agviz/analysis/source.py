@@ -59,6 +59,11 @@ def source_around(
     ]
 
 
+def source_lines(frame: Frame) -> list[str]:
+    """The lines of the file of a frame; empty where it can't be had."""
+    return _found(frame, None)
+
+
 def _found(frame: Frame, beside: str | os.PathLike[str] | None) -> list[str]:
     """The first file that has a line of that number; empty where there is none."""
     for path in _places(frame.file, beside):

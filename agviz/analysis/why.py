@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.causes import Cause
 from agviz.analysis.code_search import assignment, definition, only_call
 from agviz.analysis.constant_calls import why_constant
-from agviz.analysis.faint import Faintness
+from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
 from agviz.analysis.measures import bad, counts
@@ -335,7 +335,27 @@ class _Why:
         if parameter.shape is not None and 0 in parameter.shape:
             return unreached(parameter, Cause.EMPTY, gradient="zero")
         row = self._by_node(parameter, "zero", found.graph_task.id, found.node)
+        number = row.graph_task
+        if (
+            row.cause is Cause.UNDERFLOW
+            and row.node is not None
+            and number is not None
+            and self._is_met(number, row.node)
+        ):
+            return _as_learnt(row, "what the loss compares is equal but for rounding")
         return self._unless_learnt(row, found.graph_task)
+
+    def _is_met(self, graph_task: int, node: int) -> bool:
+        """Whether next to nothing came to a node because outputs are as the loss wants them.
+
+        What is compared has to be known, and to be large beside its difference.
+        """
+        found = self._faint(graph_task).compared(node)
+        op = None if found is None else self._op_of(graph_task, found.node)
+        if found is None or op is None:
+            return False
+        norms = [health.norm for row in op.inputs if (health := self._health(row)) is not None]
+        return LEAST * max((norm for norm in norms if norm), default=0.0) > found.apart
 
     def _unless_learnt(self, row: GradientRow, task: GraphTaskRow) -> GradientRow:
         """The row of a gradient of zeros, or next to nothing, but where training is at its end."""
@@ -343,8 +363,7 @@ class _Why:
         if fell is None or row.cause in INTENDED or not self._had_gradient(row.parameter):
             return row
         what = f"the loss is {fell[1]:.3g}, and was {fell[0]:.3g}"
-        row = row._replace(cause=Cause.LEARNT, reason=learnt(what))
-        return row._replace(frame=None, line=None, module=None)
+        return _as_learnt(row, what)
 
     def _fell(self, task: GraphTaskRow) -> tuple[float, float] | None:
         """The loss of the first pass, and of this one if steps have brought it to nothing.
@@ -624,6 +643,12 @@ class _Why:
             if op is not None:
                 found += [row.tensor for row in op.outputs if row.requires_grad]
         return found
+
+
+def _as_learnt(row: GradientRow, what: str) -> GradientRow:
+    """The row of a gradient that is next to nothing, and no fault."""
+    row = row._replace(cause=Cause.LEARNT, reason=learnt(what))
+    return row._replace(frame=None, line=None, module=None)
 
 
 def _taken_up(task: GraphTaskRow) -> set[NodeStatus]:

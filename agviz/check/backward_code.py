@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,39 @@ def made_in(function: type[Any], place: int) -> tuple[str, int, str] | None:
 def defined_at(function: type[Any]) -> tuple[str, int, str] | None:
     """File, line and function of the definition of backward; None: not known."""
     code = getattr(inspect.unwrap(_backward(function)), "__code__", None)
-    return None if code is None else (code.co_filename, code.co_firstlineno, code.co_name)
+    if code is None:
+        return None
+    first = code.co_firstlineno
+    with contextlib.suppress(OSError, TypeError):
+        lines, first = inspect.getsourcelines(code)
+        first += next((n for n, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
+    return code.co_filename, first, code.co_name
+
+
+def kept_at(function: type[Any], name: str) -> tuple[str, int, str] | None:
+    """File, line and function in which ``ctx.name`` is set in forward; None: not one line.
+
+    Args:
+        function: the Function.
+        name: of the attribute of ``ctx``.
+    """
+    forward: Any = function.forward
+    if function.setup_context is not _base().setup_context:
+        forward = function.setup_context
+    code = getattr(inspect.unwrap(forward), "__code__", None)
+    if code is None:
+        return None
+    try:
+        lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    found = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store)
+    ]
+    return (code.co_filename, first + found[0] - 1, code.co_name) if len(found) == 1 else None
 
 
 def names_in_backward(function: type[Any]) -> set[str]:

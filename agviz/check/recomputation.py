@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 import threading
 import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -59,6 +61,10 @@ class DifferentRun(NamedTuple):
     """When the first run ended."""
     before: CallInCheckpoint
     after: CallInCheckpoint
+    called: Any
+    """The stack of the call of the checkpoint."""
+    draws_from: str
+    """The module, but torch, from which the first run drew random numbers; empty: none was seen."""
 
 
 class _Repeated:
@@ -69,11 +75,14 @@ class _Repeated:
         self._watch = watch
         self._first: list[CallInCheckpoint] | None = None
         self._moment = 0
+        self._draws_from = ""
+        self._called = watch.capture()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         calls: list[CallInCheckpoint] = []
         running = self._watch.running()
         running.append(calls)
+        states = _states() if self._first is None else {}
         try:
             with self._watch.observed():
                 return self._function(*args, **kwargs)
@@ -81,8 +90,24 @@ class _Repeated:
             running.pop()
             if self._first is None:
                 self._first, self._moment = calls, self._watch.moment()
+                moved = (name for name, state in _states().items() if state != states[name])
+                self._draws_from = next(moved, "")
             else:
-                self._watch.compare(self._first, calls, self._moment)
+                found = self._watch.first_other(self._first, calls)
+                if found is not None:
+                    self._watch.add(
+                        DifferentRun(self._moment, *found, self._called, self._draws_from)
+                    )
+
+
+def _states() -> dict[str, int]:
+    """The states of the random numbers that a checkpoint does not restore, as checksums."""
+    found = {"Python's random": hash(random.getstate())}
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None:
+        _, keys, place, *_ = numpy.get_state()
+        found["numpy.random"] = hash((keys.tobytes(), place))
+    return found
 
 
 class Recomputations:
@@ -91,13 +116,18 @@ class Recomputations:
     Args:
         moment: gives the number of the moment.
         observed: a context in which torch functions are observed, in backward as well.
+        capture: takes the stack.
     """
 
     def __init__(
-        self, moment: Callable[[], int], observed: Callable[[], AbstractContextManager[None]]
+        self,
+        moment: Callable[[], int],
+        observed: Callable[[], AbstractContextManager[None]],
+        capture: Callable[[], Any],
     ) -> None:
         self.moment = moment
         self.observed = observed
+        self.capture = capture
         self.compared = 0
         self.different: list[DifferentRun] = []
         self._here = threading.local()
@@ -138,18 +168,20 @@ class Recomputations:
             if len(calls) < _MOST_CALLS:
                 calls.append(call)
 
-    def compare(
-        self, first: list[CallInCheckpoint], then: list[CallInCheckpoint], moment: int
-    ) -> None:
-        """Find the first call of two runs that is another; the second run may end early."""
+    def first_other(
+        self, first: list[CallInCheckpoint], then: list[CallInCheckpoint]
+    ) -> tuple[CallInCheckpoint, CallInCheckpoint] | None:
+        """The first call of two runs that is another; the second run may end early."""
         if not first or not then:
-            return
+            return None
         self.compared += 1
-        for before, after in zip(first, then, strict=False):
-            if not _is_same(before, after):
-                if len(self.different) < _MOST_DIFFERENT:
-                    self.different.append(DifferentRun(moment, before, after))
-                return
+        pairs = zip(first, then, strict=False)
+        return next(((one, two) for one, two in pairs if not _is_same(one, two)), None)
+
+    def add(self, run: DifferentRun) -> None:
+        """Keep it, unless there are many."""
+        if len(self.different) < _MOST_DIFFERENT:
+            self.different.append(run)
 
 
 def _is_same(before: CallInCheckpoint, after: CallInCheckpoint) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.code_search import writes_to_what_is_made
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.source import source_line
+from agviz.analysis.source import source_line, source_lines
 from agviz.analysis.verdict import Verdict
+from agviz.check.backward_code import kept_at
 from agviz.check.evaluation import unnoticed
 from agviz.check.functions import judge
 from agviz.check.precision.comparing import compare
 from agviz.check.precision.compiled import compare_compiled
+from agviz.check.saved import OPENING
 from agviz.words.shapes import write_shape
 from agviz.words.units import percent, plural
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED: Final = 4
 _MANY_TIMES: Final = 10.0
+_ADVICE: Final = " Write after backward, or to a clone."
 
 
 @dataclass
@@ -184,16 +188,44 @@ def _changed_verdict(watch: GradientWatch, several: list[ChangedTensor]) -> Verd
         f" When backward began, its values were others. {unseen} it: the gradient is of a mixture"
         " of old and new values."
     )
-    advice = " Write after backward, or to a clone."
+    advice = _ADVICE
     if first.write is None:
         heading = f"{what} was changed between forward and backward"
         advice = f" No torch function was seen to write to it since.{advice}"
-        return _found(heading, saver, why + advice)
+        written, how = _through_array(watch, first)
+        if written:
+            return _found(heading, written[0], f"{why} {how}{_ADVICE}")
+        place = None
+        if on_ctx:
+            function = watch.function_of(first.node)
+            kept = None
+            if function is not None:
+                kept = kept_at(function, first.saved.removeprefix("ctx."))
+            place = None if kept is None else watch.file(*kept)
+        return _found(heading, place or saver, why + advice)
     called = first.write.name.rpartition(".")[2]
     heading = f"{called} changes {what} that was saved for backward"
-    if called in {"numpy", "__array__", "__dlpack__"}:
+    if called in OPENING:
         heading = f"{what} was changed through {called} between forward and backward"
     return _found(heading, watch.frame(first.write.captured), why + advice)
+
+
+def _through_array(watch: GradientWatch, changed: ChangedTensor) -> tuple[list[Frame], str]:
+    """The lines that write to an array that shares the memory, where the program's text shows it.
+
+    It has to name the array at the line that made it, and to write to it in place in the same
+    function after the line that saved the tensor.
+    """
+    opened = None if changed.opened is None else watch.frame(changed.opened.captured)
+    saver = watch.frame(changed.then.captured)
+    if opened is None or saver is None:
+        return [], ""
+    after = saver.line if (saver.file, saver.function) == (opened.file, opened.function) else 0
+    name, lines = writes_to_what_is_made(source_lines(opened), opened.line, after)
+    frames = [opened._replace(line=line, source="") for line in lines]
+    places = " and ".join(f"{frame.file}:{frame.line}" for frame in frames[:2])
+    said = f"The array {name}, made{_at(opened)}, shares its memory; {places} write to it in place."
+    return frames, said.replace("write", "writes") if len(lines) == 1 else said
 
 
 # -- hooks ------------------------------------------------------------------------------------
@@ -234,6 +266,14 @@ def _different(watch: GradientWatch, run: DifferentRun) -> Verdict:
             f" {run.after.name.rpartition('.')[2]} in its place, so another branch was taken:"
             f" something that decides it has changed in between.{ending}",
         )
+    at = _at(watch.frame(run.called))
+    drew = ""
+    if run.draws_from:
+        drew = (
+            f" In the forward the function that is checkpointed{at} drew from {run.draws_from},"
+            " whose state a checkpoint does not restore: the likely reason. Draw before it, and"
+            " hand the number in."
+        )
     if run.before.words != run.after.words:
         mode = watch.frame(watch.modes.first_after(run.moment))
         said = f"{called}{_at(frame)} got ({run.before.words}) in the forward and"
@@ -243,7 +283,11 @@ def _different(watch: GradientWatch, run: DifferentRun) -> Verdict:
                 " train() or eval() was called in between: the mode of modules like dropout has"
                 " to stay until backward has ended."
             )
-        return _found(heading, mode or frame, said + ending)
+        elif not drew:
+            said += (
+                f" What decides it{f' in the checkpoint{at}' if at else ''} has changed in between."
+            )
+        return _found(heading, mode or frame, said + ending + drew * (mode is None))
     if run.before.random_state != run.after.random_state:
         return _found(
             heading,
@@ -255,9 +299,14 @@ def _different(watch: GradientWatch, run: DifferentRun) -> Verdict:
     return _found(
         heading,
         frame,
-        f"{called} is the first function that gives another result when it is recomputed. What it"
-        " uses has changed in between: a random number that is not torch's, a global, or a tensor"
-        f" that was written to.{ending}",
+        f"{called} is the first function that gives another result when it is recomputed."
+        + (
+            " What it uses has changed in between: a global, or a tensor that was written to."
+            if not drew
+            else ""
+        )
+        + ending
+        + drew,
     )
 
 

@@ -32,6 +32,8 @@ _MOST_WRITTEN: Final = 20_000
 """Memories whose last writes are remembered."""
 _MOST_WRITES: Final = 4
 """Of one memory."""
+OPENING: Final = frozenset({"numpy", "__array__", "__dlpack__"})
+"""Functions that let what is no tensor write to its memory."""
 _STATISTICS: Final = ("running_mean", "running_var")
 """Batch norm saves them, and does not use them in training, where forward changes them."""
 
@@ -76,6 +78,8 @@ class ChangedTensor(NamedTuple):
     tensor: Tensor
     write: Write | None
     """The first call since then that may have done it; None: no torch function did."""
+    opened: Write | None
+    """Where it is None: the last call before that gave the memory to others, as ``numpy`` does."""
 
 
 class SavedTensors:
@@ -140,7 +144,10 @@ class SavedTensors:
                 today = checksum(tensor)
                 if today is not None and today != saved.checksum:
                     write = self._first_write(tensor, then.moment)
-                    found.append(ChangedTensor(node.name(), then, saved.name, tensor, write))
+                    opened = None if write else self._last_opening(tensor, then.moment)
+                    found.append(
+                        ChangedTensor(node.name(), then, saved.name, tensor, write, opened)
+                    )
         return found
 
     def _is_silent(self, node: Any, saved: SavedThen, tensor: Tensor) -> bool:
@@ -154,6 +161,13 @@ class SavedTensors:
         memory = _memory(tensor)
         writes = [] if memory is None else self._writes.get(memory, [])
         return next((write for write in writes if write.moment > moment), None)
+
+    def _last_opening(self, tensor: Tensor, moment: int) -> Write | None:
+        memory = _memory(tensor)
+        writes = [] if memory is None else self._writes.get(memory, [])
+        earlier = (write for write in writes if write.moment <= moment)
+        before = [write for write in earlier if write.name.rpartition(".")[2] in OPENING]
+        return before[-1] if before else None
 
     def _tensors(self, node: Any) -> Iterator[tuple[str, Tensor]]:
         """The tensors that a node saved, by name, without a call of hooks."""

@@ -93,7 +93,7 @@ class GradientWatch(CheckForward):
         self.calls = KeptCalls()
         self.saved = SavedTensors()
         self.tapes = ForwardTapes(self.number, self.parameter)
-        self.recomputations = Recomputations(lambda: self._moment, self._observed)
+        self.recomputations = Recomputations(lambda: self._moment, self._observed, self._capture)
         self.modes = Modes(lambda: self._moment, self._capture)
         self.changed: list[ChangedTensor] = []
         self.losses: list[ExpandedLoss] = []
@@ -133,6 +133,11 @@ class GradientWatch(CheckForward):
     def file(self, file: str, line: int, function: str) -> Frame:
         """A line of a file, as frames name it."""
         return self._provenance.files.frame(file, line, function)
+
+    def function_of(self, node: str) -> type[Any] | None:
+        """The custom Function whose node has this name; None: none that was seen, or several."""
+        found = [each for each in self.calls.functions if f"{each.__name__}Backward" == node]
+        return found[0] if len(found) == 1 else None
 
     def parameter(self, tensor: Tensor) -> str:
         """The name of a parameter; empty where it is none."""

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.program_writes import written
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, is_clear
+from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.measure.values import Health
-    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
 
 _LEAST_KEPT: Final = 3
 """Steps, besides half of them: one step on old gradients is an accident, or a test."""
@@ -81,7 +82,10 @@ def cleared(run: RunSteps) -> Iterator[StepFinding]:
         what = "no gradient" if is_none else "a gradient of zero"
         how = "they are cleared" if is_none else "they are cleared, or multiplied by 0,"
         lines = calls(run.trace, each.stepped, is_clear)
-        where = f" (zero_grad: line {listed([str(one.line) for one in lines])})" if lines else ""
+        culprit = _between(run, each, lines)
+        places = [f"{one.file}:{one.line}" for one in lines]
+        where = "" if culprit or not lines else f" (zero_grad: {listed(places)})"
+        by = "" if culprit is None else f", by zero_grad at {culprit.file}:{culprit.line}"
         yield StepFinding(
             kind="cleared",
             heading=f"the gradients are gone when {each.name} steps",
@@ -89,10 +93,19 @@ def cleared(run: RunSteps) -> Iterator[StepFinding]:
             paragraph=(
                 f"Backward leads to the parameters that {each.name} holds, but at all"
                 f" {len(each.steps):,} steps each that was looked at had {what}: {how}"
-                f" after backward and before step{where}. So no step follows a gradient. The order"
-                " is zero_grad, backward, step."
+                f" after backward and before step{by}{where}. So no step follows a gradient. The"
+                " order is zero_grad, backward, step."
             ),
         )
+
+
+def _between(run: RunSteps, each: Stepping, cleared: Sequence[Frame]) -> Frame | None:
+    """The line of those that stands between backward and the step; None: none, or several."""
+    began, stepped = visible(run.trace.call_site(each.steps[-1].graph_task)), each.stepped
+    if began is None or stepped is None or began.file != stepped.file:
+        return None
+    found = [frame for frame in cleared if began.line < frame.line < stepped.line]
+    return found[0] if len(found) == 1 else None
 
 
 def _multiplied(run: RunSteps, each: Stepping) -> ForwardOpRow | None:

@@ -6,6 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.outcome import Outcome
+from agviz.analysis.steps.finding import listed
+from agviz.analysis.steps.source_calls import calls
 from agviz.analysis.verdict import Verdict
 from agviz.ranks.answers.found import RankVerdict, line_of, numbers, source_of
 from agviz.traces.distributed import NOT_WRAPPED
@@ -13,10 +15,13 @@ from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Sequence
 
     from agviz.ranks.run import Run
     from agviz.traces.distributed import Synchronised
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
 
 _DDP: Final = "ddp"
 _MOST_NAMED: Final = 3
@@ -53,6 +58,34 @@ def unequal(run: Run) -> RankVerdict | None:
         if differing:
             return _verdict(run, step, differing, lost, is_gradient=is_gradient)
     return None
+
+
+def _is_reduced(run: Run, step: int) -> bool:
+    """Whether an all-reduce was joined in a backward pass before a step, or it is not known.
+
+    Where no collective at all was recorded, it is not.
+    """
+    seen = [one for rank in run.ranks.values() for one in rank.joined]
+    if not seen:
+        return True
+    until = {
+        number: max((each.ordinal for each in rank.passes if each.step <= step), default=-1)
+        for number, rank in run.ranks.items()
+    }
+    return any(
+        one.is_inside and one.ordinal <= until[number] and one.kind.startswith("all_reduce")
+        for number, rank in run.ranks.items()
+        for one in rank.joined
+    )
+
+
+def _around_ddp(trace: Trace, beside: Frame | None) -> list[Frame]:
+    """The lines of a file that call ``no_sync``, or a ``module`` that may be the one in DDP."""
+
+    def fits(_call: ast.Call, name: str) -> bool:
+        return name.rpartition(".")[2] in {"no_sync", "module"}
+
+    return calls(trace, beside, fits)
 
 
 def _unhooked(known: Sequence[Synchronised]) -> list[Synchronised]:
@@ -97,6 +130,10 @@ def _verdict(
         is_new = bool(unhooked) and lost[shown[0]][ranks[0]].bucket == NOT_WRAPPED
         if frame is None and leaf is not None and (unhooked or is_gradient) and not is_new:
             frame = line_of(trace, leaf)
+        around = [] if unhooked or not is_gradient else _around_ddp(trace, frame)
+        is_reduced = not is_gradient or _is_reduced(run, step)
+        if not is_reduced and len(around) == 1:
+            frame = around[0]
         source = source_of(frame, trace)
     if is_new:
         said = (
@@ -111,6 +148,14 @@ def _verdict(
             " the leaf after the model was wrapped (a change of dtype or device, .data, a new"
             f" Parameter){'' if not converted else f'; the model was converted at {frame}'}."
             " Convert the model before DDP wraps it."
+        )
+    elif not is_reduced:
+        places = [f"{each.file}:{each.line}" for each in around]
+        said = (
+            "No rank joined an all-reduce in a backward pass before that step: DDP did not"
+            " synchronise them. Two things keep it from that: no_sync, where the last backward pass"
+            " before a step has to be outside of it, and a call of the module that DDP wraps"
+            f" instead of DDP.{f' Look at {listed(places)}.' if len(places) > 1 else ''}"
         )
     elif is_gradient:
         said = (

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.explanation import Explanation
 from agviz.analysis.pass_marks import PassMark, marks
 from agviz.analysis.place import place
+from agviz.analysis.steps.source_calls import calls
 from agviz.analysis.verdict import verdicts
-from agviz.ranks.answers.found import RankVerdict, numbers
+from agviz.ranks.answers.found import RankVerdict, numbers, source_of
 from agviz.ranks.answers.renamed import of_rank
+from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from agviz.analysis.verdict import Verdict
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from agviz.ranks.run import Run
     from agviz.traces.reader import Trace
 
+_HALF: Final = "Half"
+"""What the flight recorder calls float16."""
 _MARKS = {PassMark.NON_FINITE, PassMark.LOSS}
 
 
@@ -52,6 +57,8 @@ def nonfinite(run: Run) -> RankVerdict | None:
     alike = [other for other, one in answers if _has_origin(one) == _has_origin(verdict)]
     others = sorted(set(run.ranks) - {rank})
     said = _elsewhere(first, earliest, rank, others, alike)
+    if not _has_origin(verdict):
+        verdict = _reduced(run, rank, earliest, verdict)
     return RankVerdict(
         kind="nonfinite",
         ranks=tuple(alike) if _has_origin(verdict) else (rank,),
@@ -91,6 +98,42 @@ def _has_origin(verdict: Verdict) -> bool:
 
 def _node(verdict: Verdict) -> str:
     return place(verdict.basis.node) if isinstance(verdict.basis, Explanation) else ""
+
+
+def _reduced(run: Run, rank: int, ordinal: int, verdict: Verdict) -> Verdict:
+    """The verdict on what no node made, where an all-reduce of a smaller dtype may have.
+
+    DDP's own reduction has the dtype of the parameters; a communication hook may cast to another.
+    """
+    halves = [
+        one
+        for one in run.ranks[rank].joined
+        if (one.is_inside, one.ordinal) == (True, ordinal)
+        and one.kind.startswith("all_reduce")
+        and _HALF in one.kind.split()
+    ]
+    if not halves:
+        return verdict
+    with run.folder.trace(rank) as trace:
+        beside = visible(trace.call_site(_task(run, rank, ordinal)))
+        is_half = any(row.dtype == "float16" for row in trace.parameters(_task(run, rank, ordinal)))
+        found = calls(trace, beside, lambda _call, name: name.endswith("register_comm_hook"))
+        if is_half:
+            return verdict
+        frame = found[0] if len(found) == 1 else verdict.frame
+        source = source_of(frame, trace)
+    said = (
+        "No node of backward made it: gradients were reduced between ranks"
+        " in float16, while parameters are not float16: a communication hook of DDP casts them."
+        " float16 ends at 65,504: what is larger there, or as a sum over ranks, becomes infinite,"
+        " and infinities of both signs NaN."
+        " Use a bfloat16 hook, none, or smaller gradients (scale the loss down)."
+    )
+    heading = (
+        "gradients that were reduced in float16 are not finite, in backward pass"
+        f" {_task(run, rank, ordinal)}"
+    )
+    return replace(verdict, heading=heading, frame=frame, source=source, paragraph=said, basis=None)
 
 
 def _elsewhere(

@@ -1,0 +1,178 @@
+"""The line that puts what an earlier step made into a list or its like, by the program's text."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.code_search import parsed
+from agviz.traces.rows import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ADDING: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "setdefault", "put"})
+"""Methods that put something into a container."""
+_SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
+
+
+class PutAway(NamedTuple):
+    """Where a tensor is kept for later steps."""
+
+    frame: Frame
+    name: str
+    """Of the tensor's variable."""
+    container: str
+
+
+def put_away(source: Sequence[str], made: Frame, used: Frame) -> PutAway | None:
+    """Where what a line makes is put into a container that another line takes it from.
+
+    None: more than one line may do it, or none, or the other line reads the variable itself,
+    which is not made anew before.
+
+    Args:
+        source: of the file of both lines.
+        made: the line that gives a variable its value.
+        used: the line that uses that in a later step.
+    """
+    scope = _scope(parsed(source), made.line)
+    if made.file != used.file or scope is None:
+        return None
+    statements = list(_statements(scope))
+    names = {
+        name
+        for each in statements
+        if isinstance(each, ast.Assign) and _holds(each, made.line)
+        for target in each.targets
+        for name in _names(target)
+    }
+    known = len(names)
+    reading = [each for each in statements if _holds(each, used.line)]
+    read = set().union(*(_loads(each) for each in reading)) if reading else set()
+    names -= read
+    if not names or not read or (len(names) < known and not _is_made_anew(scope, made, used)):
+        return None
+    _follow(statements, read)
+    found = {
+        (each.lineno, name, container)
+        for each in statements
+        for name, container in _puts(each)
+        if name in names and container in read
+    }
+    if len(found) != 1:
+        return None
+    line, name, container = found.pop()
+    text = source[line - 1].strip()
+    return PutAway(Frame(made.file, line, made.function, False, text), name, container)
+
+
+def _scope(tree: ast.Module, line: int) -> ast.AST | None:
+    """The innermost function around a line, or the module."""
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, _SCOPES) and (isinstance(node, ast.Module) or _holds(node, line))
+    ]
+    return max(around, key=lambda node: getattr(node, "lineno", 0), default=None)
+
+
+def _statements(scope: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a scope, but for those of functions and classes in it."""
+    for child in ast.iter_child_nodes(scope):
+        if isinstance(child, ast.stmt):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                continue
+            if not hasattr(child, "body"):
+                yield child
+            else:
+                yield from _heads(child)
+        if not isinstance(child, ast.expr):
+            yield from _statements(child)
+
+
+def _heads(block: ast.stmt) -> Iterator[ast.stmt]:
+    """What the head of a loop sets, as an assignment."""
+    if isinstance(block, ast.For):
+        yield ast.copy_location(ast.Assign([block.target], block.iter), block)
+
+
+def _holds(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _is_made_anew(scope: ast.AST, made: Frame, used: Frame) -> bool:
+    """Whether one line comes before the other in each turn of a loop."""
+    loops = [node for node in ast.walk(scope) if isinstance(node, ast.For | ast.While)]
+    return made.line < used.line and any(
+        _holds(loop, made.line) and _holds(loop, used.line) for loop in loops
+    )
+
+
+def _names(target: ast.AST) -> set[str]:
+    found = (node for node in ast.walk(target) if isinstance(node, ast.Name | ast.Attribute))
+    return {node.id if isinstance(node, ast.Name) else node.attr for node in found}
+
+
+def _loads(statement: ast.AST) -> set[str]:
+    """Names that a statement reads, but for those that it binds itself."""
+    bound = {
+        name
+        for node in ast.walk(statement)
+        if isinstance(node, ast.comprehension)
+        for name in _names(node.target)
+    }
+    found = (
+        node
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load)
+    )
+    return {node.id if isinstance(node, ast.Name) else node.attr for node in found} - bound
+
+
+def _follow(statements: Sequence[ast.stmt], read: set[str]) -> None:
+    """Add to names those of which their values were made."""
+    before = -1
+    while before != len(read):
+        before = len(read)
+        for each in statements:
+            if isinstance(each, ast.Assign) and any(_names(t) & read for t in each.targets):
+                read |= _loads(each.value)
+
+
+def _puts(statement: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Variables that a statement puts into containers, as they are, and the containers' names."""
+    for node in ast.walk(statement):
+        called = node.func if isinstance(node, ast.Call) else None
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(called, ast.Attribute)
+            and called.attr in ADDING
+        ):
+            yield from ((name, _last(called.value)) for name in _elements(node.args))
+    if isinstance(statement, ast.Assign):
+        target = statement.targets[0]
+        if isinstance(target, ast.Subscript):
+            yield from ((name, _last(target)) for name in _elements([statement.value]))
+        else:
+            lists = [node for node in ast.walk(statement.value) if isinstance(node, ast.List)]
+            yield from ((name, _last(target)) for each in lists for name in _elements(each.elts))
+
+
+def _elements(values: Iterable[ast.expr]) -> Iterator[str]:
+    """The variables among values, in tuples, lists and dictionaries, too."""
+    for value in values:
+        if isinstance(value, ast.Name):
+            yield value.id
+        elif isinstance(value, ast.Tuple | ast.List):
+            yield from _elements(value.elts)
+        elif isinstance(value, ast.Dict):
+            yield from _elements(value.values)
+
+
+def _last(target: ast.expr) -> str:
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    if isinstance(target, ast.Attribute):
+        return target.attr
+    return target.id if isinstance(target, ast.Name) else ""
