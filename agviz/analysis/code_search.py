@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from agviz.traces.reader import Trace
 
@@ -30,6 +30,28 @@ def with_functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             function = node.name
         waiting += [(function, child) for child in reversed(list(ast.iter_child_nodes(node)))]
+
+
+def decorator_around(trace: Trace, frame: Frame, names: Collection[str]) -> tuple[str, int] | None:
+    """How a decorator of the function around a line is written, and its line.
+
+    Args:
+        trace: holds the text of the file.
+        frame: the line.
+        names: last parts of the names that fit; None where no decorator has one of them.
+    """
+    found = None
+    for _, node in with_functions(parsed(trace.source(frame.file))):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if not node.lineno <= frame.line <= (node.end_lineno or node.lineno):
+            continue
+        found = None
+        for decorator in node.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if ast.unparse(called).rpartition(".")[2] in names:
+                found = ast.unparse(decorator), decorator.lineno
+    return found
 
 
 def line_of_call(trace: Trace, stack: Sequence[Frame], fits: Callable[[str], bool]) -> Frame | None:

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
-from agviz.analysis.code_search import assignment, definition, only_call
+from agviz.analysis.code_search import assignment, decorator_around, definition, only_call
 from agviz.analysis.constant_calls import why_constant
 from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
@@ -539,6 +539,13 @@ class _Why:
         row = not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
         if row.cause in _WITHOUT_GRADIENTS and self._is_left_out(parameter.name):
             return unreached(parameter, Cause.NOT_HELD, graph_task=number)
+        if row.cause in _WITHOUT_GRADIENTS and row.frame is not None:
+            around = decorator_around(self._trace, row.frame, _WITHOUT_GRADIENTS)
+            if around is not None:
+                return row._replace(
+                    advice=f"The function has the decorator @{around[0]} in line {around[1]}: take"
+                    " it off if it is to be trained."
+                )
         if row.cause is Cause.UNUSED and (twin := self._twin(parameter)) is not None:
             name, op = twin
             said = f"{row.reason}; {name}, which is like it, was called twice: is one meant for it?"

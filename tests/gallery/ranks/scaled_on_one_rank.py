@@ -31,7 +31,7 @@ def main(healthy: bool) -> None:
         if rank == 1 and not healthy:
             for parameter in model.parameters():
                 assert parameter.grad is not None
-                parameter.grad.mul_(1.5)
+                parameter.grad.mul_(1.5)  # cause
         optimizer.step()
     dist.barrier()
     dist.destroy_process_group()
