@@ -73,15 +73,18 @@ class CollectiveCalls:
         self._capture, self._files, self._place, self._box = capture, files, place, box
         self._called: deque[_Called] = deque(maxlen=_MOST_KEPT)
         self._own: dict[str, Any] = {}
+        """What the class holds; a method that was looked up could not be put back: bound by nobody,
+        it would be called without its group."""
         self._ours: dict[str, Any] = {}
 
     def start(self) -> None:
         """Take the place of the methods."""
         group: Any = sys.modules["torch.distributed"].ProcessGroup
         for name in _METHODS:
-            own = getattr(group, name, None)
+            own = vars(group).get(name)
             if own is not None and name not in self._own:
-                self._own[name], self._ours[name] = own, self._calling(name, own)
+                self._own[name] = own
+                self._ours[name] = self._calling(name, getattr(group, name))
                 setattr(group, name, self._ours[name])
 
     def stop(self) -> None:
