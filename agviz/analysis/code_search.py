@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.traces.rows import Frame
 
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from agviz.traces.reader import Trace
+
+
+ADDING: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "setdefault", "put"})
+"""Methods that put something into a container."""
 
 
 def parsed(source: Sequence[str]) -> ast.Module:
@@ -30,6 +34,15 @@ def with_functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             function = node.name
         waiting += [(function, child) for child in reversed(list(ast.iter_child_nodes(node)))]
+
+
+def container_name(target: ast.expr) -> str:
+    """The last part of the name of what is put into, or assigned to; empty: it has none."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    if isinstance(target, ast.Attribute):
+        return target.attr
+    return target.id if isinstance(target, ast.Name) else ""
 
 
 def decorator_around(trace: Trace, frame: Frame, names: Collection[str]) -> tuple[str, int] | None:

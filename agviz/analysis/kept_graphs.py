@@ -6,8 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import parsed, with_functions
-from agviz.analysis.put_away import ADDING
+from agviz.analysis.code_search import ADDING, container_name, parsed, with_functions
 from agviz.traces.live_graphs import CLOSURE, CONTAINER, GRADIENT, TENSOR
 from agviz.traces.rows import Frame, visible
 
@@ -155,7 +154,7 @@ def _most_held(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> int
         for node in ast.walk(parsed(trace.source(file))):
             if (
                 isinstance(node, ast.Assign)
-                and any(_last_name(target) == name for target in node.targets)
+                and any(container_name(target) == name for target in node.targets)
                 and isinstance(node.value, ast.Call)
             ):
                 given = {word.arg: word.value for word in node.value.keywords}.get("maxlen")
@@ -191,13 +190,5 @@ def _adding(source: list[str], name: str) -> Iterator[tuple[int, str]]:
             target = node.target
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             target = node.targets[0].value
-        if target is not None and _last_name(target) == last:
+        if target is not None and container_name(target) == last:
             yield getattr(node, "lineno", 1), function
-
-
-def _last_name(target: ast.expr) -> str:
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    if isinstance(target, ast.Attribute):
-        return target.attr
-    return target.id if isinstance(target, ast.Name) else ""

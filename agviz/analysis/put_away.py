@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import parsed
+from agviz.analysis.code_search import ADDING, container_name, parsed
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-ADDING: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "setdefault", "put"})
-"""Methods that put something into a container."""
 _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 
 
@@ -149,14 +147,16 @@ def _puts(statement: ast.stmt) -> Iterator[tuple[str, str]]:
             and isinstance(called, ast.Attribute)
             and called.attr in ADDING
         ):
-            yield from ((name, _last(called.value)) for name in _elements(node.args))
+            yield from ((name, container_name(called.value)) for name in _elements(node.args))
     if isinstance(statement, ast.Assign):
         target = statement.targets[0]
         if isinstance(target, ast.Subscript):
-            yield from ((name, _last(target)) for name in _elements([statement.value]))
+            yield from ((name, container_name(target)) for name in _elements([statement.value]))
         else:
             lists = [node for node in ast.walk(statement.value) if isinstance(node, ast.List)]
-            yield from ((name, _last(target)) for each in lists for name in _elements(each.elts))
+            yield from (
+                (name, container_name(target)) for each in lists for name in _elements(each.elts)
+            )
 
 
 def _elements(values: Iterable[ast.expr]) -> Iterator[str]:
@@ -168,11 +168,3 @@ def _elements(values: Iterable[ast.expr]) -> Iterator[str]:
             yield from _elements(value.elts)
         elif isinstance(value, ast.Dict):
             yield from _elements(value.values)
-
-
-def _last(target: ast.expr) -> str:
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    if isinstance(target, ast.Attribute):
-        return target.attr
-    return target.id if isinstance(target, ast.Name) else ""

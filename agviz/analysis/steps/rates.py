@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import calls, clips, is_schedule, made_at
+from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_schedule, made_at
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ _LEAST_CHANGE: Final = 0.02
 """Of a parameter's norm, by some step, where one is known: a loss that steps make grow moves it."""
 _LEAP: Final = 10.0
 """Times the norm of the parameters: so far no step goes that is meant to."""
-_BEYOND: Final = 1.01
-"""Times the norm to which it is clipped, a gradient was not."""
 _RISING: Final = 0.75
 """Share of the passes from its least on in which it grows."""
 
@@ -183,14 +181,6 @@ def _leap(run: RunSteps) -> StepFinding | None:
             gradient = math.hypot(*(row.gradient or 0.0 for row in known))
             rate = taken.fact.most_rate
             at = "" if rate is None else f" (learning rate {number(rate)})"
-            remedy = "or clip the gradients if it is they that are too large."
-            for clip, limit in clips(run.trace, each.stepped)[:1]:
-                if gradient > _BEYOND * limit:
-                    remedy = (
-                        f"or look at line {clip.line}, where gradients are clipped to"
-                        f" {number(limit)}: this one was not. The order is zero_grad,"
-                        " backward, clip_grad_norm_, step."
-                    )
             return StepFinding(
                 kind="leaps",
                 heading=f"a step of {each.name}{at} changed parameters by"
@@ -201,11 +191,23 @@ def _leap(run: RunSteps) -> StepFinding | None:
                     f" {number(norm)} by {number(change)}; their gradient was {number(gradient)}."
                     f" In backward pass {run.first_wrong} the loss or its gradients are not finite:"
                     " what overflows there is what such a step leads to. Take a smaller learning"
-                    f" rate, {remedy}"
+                    f" rate, {_remedy(run, each, gradient)}"
                 ),
                 first_pass=run.first_wrong,
             )
     return None
+
+
+def _remedy(run: RunSteps, each: Stepping, gradient: float) -> str:
+    """What to do about a gradient, besides a smaller rate, in the second half of a sentence."""
+    lines = clips(run.trace, each.stepped)
+    if len(lines) == 1 and gradient > BEYOND * lines[0][1]:
+        frame, limit = lines[0]
+        return (
+            f"or look at line {frame.line}, where gradients are clipped to {number(limit)}: this"
+            " one was not. The order is zero_grad, backward, clip_grad_norm_, step."
+        )
+    return "or clip the gradients if it is they that are too large."
 
 
 def _climbs(run: RunSteps, each: Stepping) -> bool:

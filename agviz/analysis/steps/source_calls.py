@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from agviz.traces.reader import Trace
 
+BEYOND: Final = 1.01
+"""Times the norm that gradients are clipped to; a gradient that nothing clipped is what it was to a
+hundredth."""
+
 
 def calls(trace: Trace, beside: Frame | None, fits: Callable[[ast.Call, str], bool]) -> list[Frame]:
     """The lines of the file of a frame that hold a call that fits.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import calls, clips, is_clip
+from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_clip
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -28,9 +28,6 @@ _STILL: Final = 1e-5
 _LARGE: Final = 1e4
 """A norm that no gradient has in a training that goes well."""
 _MOST_OPS: Final = 2_000
-_BEYOND: Final = 1.01
-"""Times the norm that gradients are clipped to; a gradient that nothing clipped is what it was to a
-hundredth."""
 
 
 def set_back(run: RunSteps) -> Iterator[StepFinding]:
@@ -128,10 +125,10 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
         row = taken.sample[0]
         if not row.gradient or row.parameter not in known:
             continue
-        is_untouched = math.isclose(row.gradient, known[row.parameter], rel_tol=_BEYOND - 1)
+        is_untouched = math.isclose(row.gradient, known[row.parameter], rel_tol=BEYOND - 1)
         if not is_untouched:
             return  # it has an effect in some steps, as from one on
-        if row.gradient > _BEYOND * limit:
+        if row.gradient > BEYOND * limit:
             beyond.append(row.gradient)
     if len(beyond) >= _LEAST:
         yield StepFinding(

@@ -114,12 +114,12 @@ def _reduced(run: Run, rank: int, ordinal: int, verdict: Verdict) -> Verdict:
     ]
     if not halves:
         return verdict
+    task = _task(run, rank, ordinal)
     with run.folder.trace(rank) as trace:
-        beside = visible(trace.call_site(_task(run, rank, ordinal)))
-        is_half = any(row.dtype == "float16" for row in trace.parameters(_task(run, rank, ordinal)))
-        found = calls(trace, beside, lambda _call, name: name.endswith("register_comm_hook"))
-        if is_half:
+        if any(row.dtype == "float16" for row in trace.parameters(task)):
             return verdict
+        beside = visible(trace.call_site(task))
+        found = calls(trace, beside, lambda _call, name: name.endswith("register_comm_hook"))
         frame = found[0] if len(found) == 1 else verdict.frame
         source = source_of(frame, trace)
     said = (
@@ -129,10 +129,7 @@ def _reduced(run: Run, rank: int, ordinal: int, verdict: Verdict) -> Verdict:
         " and infinities of both signs NaN."
         " Use a bfloat16 hook, none, or smaller gradients (scale the loss down)."
     )
-    heading = (
-        "gradients that were reduced in float16 are not finite, in backward pass"
-        f" {_task(run, rank, ordinal)}"
-    )
+    heading = f"gradients that were reduced in float16 are not finite, in backward pass {task}"
     return replace(verdict, heading=heading, frame=frame, source=source, paragraph=said, basis=None)
 
 

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 _SHARE: Final = 400
 """Reading takes one part in so many of the time (25 ms for the 2,000 entries that torch keeps)."""
+_LARGEST_SHARE: Final = 100
+"""At most, where entries come so fast that torch would overwrite some before."""
 _MOST_NEW: Final = 500
-"""Entries that may come until it is read again: torch overwrites the oldest."""
+"""Entries that may come until it is read again, but for that."""
 _LEAST_NS: Final = 300_000_000
 
 
@@ -95,9 +97,10 @@ class FlightRecorder:
     def _rest(self, began_ns: int, last: int) -> None:
         """Choose when to read again, after a reading that began then and saw that ``last``."""
         ended_ns = time.monotonic_ns()
+        took_ns = ended_ns - began_ns
         until_full_ns = _MOST_NEW * (began_ns - self._read_ns) // max(1, last - self._last)
         self._next_ns = ended_ns + max(
-            _LEAST_NS, min(_SHARE * (ended_ns - began_ns), until_full_ns)
+            _LEAST_NS, _LARGEST_SHARE * took_ns, min(_SHARE * took_ns, until_full_ns)
         )
         self._read_ns, self._last = began_ns, last
 
