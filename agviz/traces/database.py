@@ -64,6 +64,7 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+        self._connection.text_factory = _decode
 
     def close(self) -> None:
         """Let go of the file; a second call has no effect."""
@@ -234,7 +235,6 @@ class Database:
         uri = f"{self._path.absolute().as_uri()}?mode={mode}"
         connection = sqlite3.connect(uri, uri=True, timeout=10.0, isolation_level=None)
         try:
-            connection.text_factory = _decode
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
             connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _LONGEST_STATEMENT)
             connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)

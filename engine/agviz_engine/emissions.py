@@ -15,8 +15,9 @@ emission      columns ``node``, ``a`` to ``e``           events
                                                          NodeFinished
 ============= ========================================== =======================================
 
-A row has one sequence number; a step takes the next one as well, for its second event, whether the
-first event happened or not. So ``seq + 1`` is when a node started or ended, or a gradient arrived.
+A row has one sequence number, and the next one is its own as well: the second event of a step has
+it, whether the first event happened or not. So ``seq + 1`` is when a node started or ended, or a
+gradient arrived.
 This module imports neither torch nor anything of the engine but its events.
 """
 
@@ -70,11 +71,9 @@ JOURNALED: Final = frozenset(
 )
 """Events that come with nearly every node: an instrument with a journal gets their rows."""
 
-_numbers: Final = itertools.count()
 clock = time.monotonic_ns
-next_seq: Callable[[], int] = _numbers.__next__
-next_two: Callable[[], tuple[int, int]] = zip(*[_numbers] * 2, strict=False).__next__
-"""Two numbers that follow each other whatever other threads do: no Python code runs in between."""
+next_seq: Callable[[], int] = itertools.count(0, 2).__next__
+"""Numbers in steps of two: the one between belongs to who draws, whatever other threads do."""
 
 
 def took(thread: int, graph_task: int, node: int, queue: int, size: int) -> tuple[int, ...]:
@@ -82,7 +81,7 @@ def took(thread: int, graph_task: int, node: int, queue: int, size: int) -> tupl
 
     A queue that is popped for every node builds the row itself.
     """
-    place = next_two()[0], clock(), thread, graph_task
+    place = next_seq(), clock(), thread, graph_task
     return *place, TOOK, node, queue, size, ABSENT, ABSENT, ABSENT
 
 

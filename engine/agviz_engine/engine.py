@@ -44,7 +44,7 @@ from agviz_engine.emissions import (
     RELEASED,
     clock,
     expand,
-    next_two,
+    next_seq,
 )
 from agviz_engine.emit import Emitter
 from agviz_engine.events import CPU_QUEUE
@@ -295,7 +295,7 @@ class Engine:
 
     def _push_root(self, graph_task: GraphTask, root: NodeRef, buffer: InputBuffer) -> None:
         try:
-            self._push(current(), graph_task, root, buffer)
+            self._push(current(), graph_task, NodeTask(graph_task, root, buffer))
         except BaseException:  # an instrument was interrupted
             self._leave(graph_task)
             raise
@@ -733,10 +733,11 @@ class Engine:
                 graph_task.history.release(ref)
         if outputs and _C.is_anomaly_enabled():
             self._check_anomaly(graph_task, ref, outputs, released=released)
+        journal, now = registry.journal, clock() if registry.ends or registry.deliveries else 0
         if registry.ends:
             row = (
-                next_two()[0],
-                clock(),
+                next_seq(),
+                now,
                 thread.thread_id,
                 graph_task.id,
                 ENDED,
@@ -747,18 +748,17 @@ class Engine:
                 ABSENT,
                 ABSENT,
             )
-            if registry.journal is not None:
-                registry.journal(row)
+            if journal is not None:
+                journal(row)
             if registry.ends_dispatched:
                 self.emit.ended(graph_task, ref, row, outputs)
         if not outputs:
             return
         is_emitted = registry.deliveries
-        now = clock() if is_emitted else 0
         delivered: list[_Delivered] | None = [] if registry.deliveries_dispatched else None
         delivery: tuple[int, ...] = ()
         met: list[_Met] | None = None
-        ready: list[tuple[NodeRef, InputBuffer]] = []
+        ready: list[NodeTask[GraphTask]] = []
         dependencies, not_ready = graph_task.dependencies, graph_task.not_ready
         exec_info, streams = graph_task.exec_info, graph_task.streams
         mutex = graph_task.mutex if graph_task.threaded else None
@@ -769,7 +769,7 @@ class Engine:
                 if edge is None:
                     continue
                 consumer, slot = edge
-                output = outputs[i]
+                output: Any = outputs[i]
                 index = consumer.index
                 remaining = dependencies[index] = dependencies[index] - 1
                 buffer = not_ready.get(index)
@@ -800,11 +800,11 @@ class Engine:
                             elif sizes is not None:
                                 nbytes = sizes[i]
                             if nbytes < 0:
-                                nbytes = held_bytes(cast("Tensor", output))
+                                nbytes = held_bytes(output)
                 finally:  # also where gradients can't be added
                     if is_emitted:
                         delivery = (
-                            next_two()[0],
+                            next_seq(),
                             now,
                             thread.thread_id,
                             graph_task.id,
@@ -816,15 +816,20 @@ class Engine:
                             added,
                             nbytes,
                         )
-                        if registry.journal is not None:
-                            registry.journal(delivery)
+                        if journal is not None:
+                            journal(delivery)
                         if delivered is not None:
                             delivered.append((delivery, buffer[slot] if nbytes >= 0 else None))
                 if added and measurer is not None and not (consumer.num_inputs == 1 and remaining):
                     met = met or []
                     met.append((delivery, consumer, cast("Tensor", buffer[slot])))
                 if is_wanted and not remaining:
-                    ready.append((consumer, buffer))
+                    task = _new(NodeTask)  # at half the price of its __init__
+                    task.base = graph_task
+                    task.node = consumer
+                    task.inputs = buffer
+                    task.row = None
+                    ready.append(task)
         finally:
             if mutex is not None:
                 mutex.release()
@@ -834,8 +839,8 @@ class Engine:
         if met is not None and measurer is not None:
             for delivery, consumer, gradient in met:
                 measurer.given(graph_task, ref, gradient, delivery, consumer)
-        for consumer, buffer in ready:
-            self._push(thread, graph_task, consumer, buffer)
+        for task in ready:
+            self._push(thread, graph_task, task)
 
     def _steered(
         self, graph_task: GraphTask, ref: NodeRef, live: Live
@@ -1110,18 +1115,12 @@ class Engine:
             return graph_task.cpu_ready_queue
         return self.device_threads.queue(device)
 
-    def _push(
-        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, buffer: InputBuffer
-    ) -> None:
+    def _push(self, thread: EngineThread, graph_task: GraphTask, task: NodeTask[GraphTask]) -> None:
+        ref: Any = task.node
         if ref.device == CPU_QUEUE:
             queue = graph_task.cpu_ready_queue
         else:
             queue = self.device_threads.queue(ref.device)
-        task = _new(NodeTask)  # at half the price of its __init__
-        task.base = graph_task
-        task.node = ref
-        task.inputs = buffer
-        task.row = None
         if graph_task.threaded:
             graph_task.increment_outstanding_tasks()
         else:

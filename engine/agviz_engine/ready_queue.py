@@ -7,7 +7,7 @@ import threading
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from agviz_engine.emissions import ABSENT, PUSH, TOOK, clock, next_seq, next_two
+from agviz_engine.emissions import ABSENT, PUSH, TOOK, clock, next_seq
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +175,7 @@ class ReadyQueue(Generic[Base]):
             node, base = task.node, task.base
             if node is not None and base is not None:
                 task.row = (
-                    next_two()[0],
+                    next_seq(),
                     clock(),
                     thread,
                     base.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from agviz_engine import events
-from agviz_engine.emissions import DELIVERED, ENDED, ROW, TOOK, clock, next_seq, next_two
+from agviz_engine.emissions import ROW, clock, next_seq
 from agviz_engine.instruments import Instrument, method_name
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _GRAPH_TASK = 3
 _KIND = 4
-_OF_TWO = frozenset({TOOK, DELIVERED, ENDED})
 
 
 class Tape(Instrument):
@@ -80,8 +79,7 @@ class Tape(Instrument):
                 with_journal = tuple(each for each in listeners if _has_journal(each))
                 registry.dispatch(with_journal, event, live)
             elif registry.journal is not None:
-                seq = next_two()[0] if one[_KIND] in _OF_TWO else next_seq()
-                registry.journal((seq, now, one[2], again, *one[_KIND:]))
+                registry.journal((next_seq(), now, one[2], again, *one[_KIND:]))
 
 
 def _has_journal(listener: Any) -> bool:

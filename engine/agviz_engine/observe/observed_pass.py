@@ -23,7 +23,6 @@ from agviz_engine.emissions import (
     clock,
     expand,
     next_seq,
-    next_two,
     took,
 )
 from agviz_engine.errors import text_of
@@ -405,7 +404,7 @@ class ObservedPass:
         released = ref.saves_tensors and not graph_task.keep_graph
         now, journal = clock(), registry.journal
         place = thread.thread_id, graph_task.id
-        row = next_two()[0], now, *place, ENDED, ref.index, len(outputs), int(released), *_REST
+        row = next_seq(), now, *place, ENDED, ref.index, len(outputs), int(released), *_REST
         if journal is None or registry.dispatches_nodes:
             self._emit_ended(ref, outputs, row)
             rows, held = list[int](), list["Tensor | None"]()
@@ -497,7 +496,7 @@ class ObservedPass:
                     is_strided = arrived[2] and gradient.layout is torch.strided
                     added, nbytes = 1, gradient.nbytes if is_strided else 0
             if self._is_inferring:
-                seq = next_two()[0]
+                seq = next_seq()
                 row = seq, now, number, task, DELIVERED, index, node, remaining, slot, added, nbytes
             elif gradient is not None:
                 seq = next_seq()
