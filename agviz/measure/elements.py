@@ -54,16 +54,15 @@ def numbers_of(gradient: Tensor) -> PartNumbers:
     return _combined(_parts(gradient))
 
 
-def _repeated(part: PartNumbers, times: int) -> PartNumbers:
-    return part._replace(
-        numbers=times * part.numbers,
-        nan=times * part.nan,
-        posinf=times * part.posinf,
-        neginf=times * part.neginf,
-        zero=times * part.zero,
-        finite=times * part.finite,
-        norm=part.norm * math.sqrt(times),
-    )
+def repeated(found: tuple[Any, ...], times: int) -> tuple[Any, ...]:
+    """What is found in elements each of which is there several times.
+
+    Args:
+        found: the fields of a :class:`PartNumbers` but for the first.
+        times: how often each is there.
+    """
+    *counts, low, high, mean, norm = found
+    return *(times * count for count in counts), low, high, mean, norm * math.sqrt(times)
 
 
 def _combined(parts: Iterator[PartNumbers]) -> PartNumbers:
@@ -106,7 +105,9 @@ def _parts(gradient: Tensor) -> Iterator[PartNumbers]:
         if chunk.is_complex():
             chunk = torch.view_as_real(chunk.resolve_conj()).reshape(-1)  # noqa: PLW2901
         part = _of_chunk(chunk)
-        yield part if repeats == 1 else _repeated(part, repeats)
+        if repeats > 1:
+            part = PartNumbers(repeats * part.numbers, *repeated(part[1:], repeats))
+        yield part
 
 
 def _of_chunk(chunk: Tensor) -> PartNumbers:
@@ -146,8 +147,13 @@ def _chunks(gradient: Tensor) -> Iterator[Tensor]:
 
 def is_dense(tensor: Tensor) -> bool:
     """Whether the elements lie side by side, in whatever order."""
+    return are_dense(zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def are_dense(dimensions: Iterable[tuple[int, int]]) -> bool:
+    """The same of strides and sizes."""
     expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+    for stride, size in sorted(dimensions):
         if size > 1:
             if stride != expected:
                 return False

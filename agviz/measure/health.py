@@ -18,6 +18,7 @@ could have changed it behind the version's back.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,7 +28,15 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
 from agviz.measure import kernel
-from agviz.measure.elements import FEW, PartNumbers, is_apart, is_dense, numbers_of
+from agviz.measure.elements import (
+    FEW,
+    PartNumbers,
+    are_dense,
+    is_apart,
+    is_dense,
+    numbers_of,
+    repeated,
+)
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
 from agviz_engine.instruments import own_packages
@@ -59,7 +68,10 @@ _len_dispatch_stack = _C._len_torch_dispatch_stack
 class Plain:
     """A kind of tensor whose elements compiled code reads one after the other."""
 
-    __slots__ = ("dtype", "is_dense", "may_be_freed", "measure", "nbytes", "numel", "tensor_type")
+    __slots__ = (
+        *("by_nbytes", "dtype", "is_dense", "may_be_freed", "measure"),
+        *("nbytes", "numel", "repeats", "tensor_type"),
+    )
 
     def __init__(
         self,
@@ -69,6 +81,7 @@ class Plain:
         *,
         is_dense: bool,
         may_be_freed: bool,
+        repeats: int = 1,
     ) -> None:
         self.dtype = dtype
         self.measure = measure
@@ -80,6 +93,20 @@ class Plain:
         """Whether the elements lie side by side; if not, a copy is read, and they are few."""
         self.may_be_freed = may_be_freed
         """Whether its address would not show that its storage was resized to nothing."""
+        self.repeats = repeats
+        """How often each element is there: of an expanded tensor, more than once."""
+        self.by_nbytes: dict[int, Plain] = {}
+        """The same kind by the bytes that it holds, which those of its storage limit."""
+
+    def of(self, nbytes: int) -> Plain:
+        """The same kind, where it holds so many bytes in memory."""
+        found = self.by_nbytes.get(nbytes)
+        if found is None:
+            tensor_type = (*self.tensor_type[:5], nbytes, *self.tensor_type[6:])
+            facts = {"is_dense": self.is_dense, "may_be_freed": self.may_be_freed}
+            found = Plain(self.dtype, self.measure, tensor_type, **facts, repeats=self.repeats)
+            self.by_nbytes[nbytes] = found
+        return found
 
 
 @contextlib.contextmanager
@@ -127,13 +154,15 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
     because they run when the node has just driven the interpreter out of the processor's caches:
     each counts several times.
     """
-    if type(gradient) not in _PLAIN or _function_mode_enabled() or _len_dispatch_stack():
-        return None
-    plain = _known_of(gradient) or _looked_at(gradient)
+    plain = None
+    if type(gradient) in _PLAIN and not (_function_mode_enabled() or _len_dispatch_stack()):
+        plain = _known_of(gradient) or _looked_at(gradient)
     if plain is None:
         return None
     numel = plain.numel
     address = gradient.data_ptr()
+    if plain.repeats > 1:
+        return _found_in_expanded(plain, gradient)
     if not address or (plain.may_be_freed and not gradient.untyped_storage().nbytes()):
         return None
     if not plain.is_dense:
@@ -153,6 +182,14 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
     return plain, known[2]
 
 
+def _found_in_expanded(plain: Plain, gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
+    address, times = gradient.data_ptr(), plain.repeats
+    held = min(plain.nbytes, gradient.untyped_storage().nbytes())
+    if not (address and held):
+        return None
+    return plain.of(held), repeated(plain.measure(address, plain.numel // times), times)
+
+
 FINITE: Final = 3
 """Place of the number of finite elements in what is found at once; behind it are ``zero``, ``min``,
 ``max``, ``mean`` and ``norm``."""
@@ -170,8 +207,12 @@ def _looked_at(gradient: Tensor) -> Plain | None:
     dtype, numel = gradient.dtype, gradient.numel()
     if not is_plain(gradient) or dtype not in kernel.MEASURE or not numel:
         return None
-    dense = gradient.is_contiguous() or is_dense(gradient)
-    if not dense and (numel >= _REMEMBERED or not is_apart(gradient)):
+    dimensions = list(zip(gradient.stride(), gradient.shape, strict=True))
+    repeats = math.prod(size for stride, size in dimensions if not stride)
+    dense = are_dense(each for each in dimensions if each[0])
+    if (repeats > 1 or not dense) and numel // repeats >= _REMEMBERED:
+        return None
+    if not dense and (repeats > 1 or not is_apart(gradient)):
         return None
     shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
     tensor_type = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel, ""
@@ -179,7 +220,8 @@ def _looked_at(gradient: Tensor) -> Plain | None:
         _plain_by_block.clear()
     may_be_freed = gradient.storage_offset() != 0
     measure = kernel.MEASURE[dtype]
-    found = Plain(dtype, measure, tensor_type, is_dense=dense, may_be_freed=may_be_freed)
+    facts = {"is_dense": dense, "may_be_freed": may_be_freed}
+    found = Plain(dtype, measure, tensor_type, **facts, repeats=repeats)
     block = tensor_block(gradient)
     _plain_by_block[block if _compiled_lookup is None else b"".join(cast("Any", block))] = found
     return found

@@ -130,15 +130,16 @@ class LiveGraphs:
         if max((ref.sequence_nr for ref in roots), default=-1) < made_before:
             return  # of several losses that were computed first, and then differentiated
         token = _Token(self.steps)
-        nodes = task.nodes
+        nodes, is_marked = task.nodes, False
         for ref in (*_spread(nodes), *_spread(_beside_leaves(nodes))):
             if ref.is_accumulate_grad:
                 continue
             metadata = getattr(ref.node, "metadata", None)
             if metadata is not None and _KEY not in metadata:
                 metadata[_KEY] = token
-                self._tokens.add(token)
-        if token in self._tokens:
+                is_marked = True
+        if is_marked:
+            self._tokens.add(token)
             self._passes += 1
             self._created += task.create_graph
 

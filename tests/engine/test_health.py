@@ -408,6 +408,21 @@ def test_measured_at_once_is_as_measured(seed: int) -> None:
         assert repr(health_of(tensor)) == repr(measured(tensor))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_an_expanded_gradient_measured_at_once_is_as_measured(seed: int) -> None:
+    rng = Random(seed)
+    for _ in range(100):
+        sizes = [rng.choice((1, 2, 3, 7)) for _ in range(rng.randrange(1, 5))]
+        few = [size if rng.random() < 0.4 else 1 for size in sizes]
+        begin = rng.choice((0, 3))
+        whole = torch.randn(math.prod(few) + begin, dtype=rng.choice(FLOATS))
+        whole[begin] = rng.choice((*SPECIAL, 1.0, 1e-30))
+        tensor = whole[begin:].view(few).expand(sizes)
+        assert repr(health_of(tensor)) == repr(measured(tensor))
+        whole.untyped_storage().resize_(0)
+        assert health_of(tensor).unknown == "its memory was given back"
+
+
 @pytest.mark.skipif(not kernel.is_built(), reason="no C compiler was there")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_number_of_threads_changes_no_digit(dtype: torch.dtype) -> None:
