@@ -752,6 +752,7 @@ class Engine:
                 journal(row)
             if registry.ends_dispatched:
                 self.emit.ended(graph_task, ref, row, outputs)
+                journal = registry.journal  # an instrument may have ended a recording
         if not outputs:
             return
         is_emitted = registry.deliveries
