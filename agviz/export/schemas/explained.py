@@ -220,7 +220,7 @@ def _failures() -> dict[str, Schema]:
         "refused": fields(_refused()),
         "outside": fields(_outside()),
         "loss": fields(_loss()),
-        "program_error": fields({"message": TEXT, "line": LINE}),
+        "program_error": fields({"message": TEXT, "line": LINE, "view_made_at": LINE}),
         "nonleaf_gradient": fields(
             {"function": TEXT, "line": LINE, "read_at": TEXT, "reads": COUNT}
         ),
