@@ -183,4 +183,6 @@ def _view(trace: Trace) -> ForwardOpRow | None:
     if not ops or not ops[-1].error or not ops[-1].inputs:
         return None
     written = ops[-1].inputs[0].tensor
-    return next((op for op in reversed(ops[:-1]) if written in {t.tensor for t in op.outputs}), None)
+    return next(
+        (op for op in reversed(ops[:-1]) if written in {t.tensor for t in op.outputs}), None
+    )

@@ -21,7 +21,7 @@ from agviz.words.units import duration, plural
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agviz.ranks.answers.collectives import CollectiveMismatch
     from agviz.ranks.answers.ends import RankEnd
@@ -158,24 +158,27 @@ def _running(trace: Trace, graph_task: int) -> NodeRow | None:
 def _unused(run: Run, unused: list[RankEnd], apart: Parting | None) -> RankVerdict:
     first = unused[0]
     with run.folder.trace(first.rank) as trace:
-        outermost = [task for task in trace.graph_tasks if task.parent < 0]
-        last = outermost[-1].id if outermost else None
-        missing = [] if last is None else _without_gradient(trace, last)
+        last = _last_outermost(trace)
         dump = trace.raised(NO_GRAPH_TASK)
         call = None if last is None else visible(trace.call_site(last))
         at = visible(dump.threads[0].stack) if dump is not None and dump.threads else None
         frame = at or call
         source = source_of(frame, trace)
     ranks = [one.rank for one in unused]
-    shown = ", ".join(missing[:_MOST_NAMED])
-    if len(missing) > _MOST_NAMED:
-        shown += f" and {len(missing) - _MOST_NAMED:,} more"
-    heading = f"{numbers(ranks)}: {shown or 'some parameters'} got no gradient, for which DDP waits"
+    missing = {rank: _without_gradient(run, rank) for rank in sorted(ranks)}
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for rank, names in missing.items():
+        alike.setdefault(names, []).append(rank)
+    parts = [f"{numbers(some)}: {_few(names)}" for names, some in alike.items()]
+    heading = f"{'; '.join(parts[:_MOST_NAMED])} got no gradient, for which DDP waits"
+    them = "it" if list(map(len, alike)) == [1] else "them"
+    freeze = " freeze them (requires_grad_(False))," if len(alike) == 1 else ""
+    used = _used_elsewhere(run, alike) if apart is None else ""
     said = (
         f"No node of the loss of backward pass {last}, called at {call}, leads to"
-        f" {'it' if len(missing) == 1 else 'them'}, so the reducer could not finish, and the next"
-        " forward raised (Expected to have finished reduction). Use them in the loss, freeze them"
-        " (requires_grad_(False)), or wrap with find_unused_parameters=True."
+        f" {them}, so the reducer could not finish, and the next"
+        f" forward raised (Expected to have finished reduction).{used} Use them in the loss"
+        f" on every rank,{freeze} or wrap with find_unused_parameters=True."
     )
     if apart is not None:
         said = f"{apart.sentence} {said}"
@@ -192,20 +195,59 @@ def _unused(run: Run, unused: list[RankEnd], apart: Parting | None) -> RankVerdi
             frame=frame,
             source=source,
             paragraph=said,
-            details=tuple(f"{name} got no gradient" for name in missing),
+            details=tuple(
+                f"rank {rank}: {name} got no gradient"
+                for rank, names in missing.items()
+                for name in names
+            ),
             verb="why",
         ),
     )
 
 
-def _without_gradient(trace: Trace, graph_task: int) -> list[str]:
-    """Parameters that DDP synchronises and no node of a pass leads to."""
-    synchronised = {one.parameter for one in trace.synchronised()}
-    return [
-        row.name
-        for row in trace.parameters(graph_task)
-        if row.node is None and row.requires_grad and (row.name in synchronised or not synchronised)
-    ]
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED]) or "some parameters"
+    more = len(names) - _MOST_NAMED
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _last_outermost(trace: Trace) -> int | None:
+    outermost = [task for task in trace.graph_tasks if task.parent < 0]
+    return outermost[-1].id if outermost else None
+
+
+def _used_elsewhere(run: Run, alike: Mapping[tuple[str, ...], Sequence[int]]) -> str:
+    """Where a rank used what another one did not, in a sentence; empty: none did."""
+    for names, ranks in alike.items():
+        for others in alike.values():
+            if others is ranks:
+                continue
+            with run.folder.trace(others[0]) as trace:
+                last = _last_outermost(trace)
+                rows = [] if last is None else trace.parameters(last)
+                for row in rows:
+                    if row.name in names and row.node is not None and last is not None:
+                        frame = line_of(trace, trace.node(last, row.node))
+                        at = "" if frame is None else f" at {frame}"
+                        return (
+                            f" {numbers(others).capitalize()} used {row.name}{at}: the ranks do not"
+                            " use the same parameters."
+                        )
+    return ""
+
+
+def _without_gradient(run: Run, rank: int) -> tuple[str, ...]:
+    """Parameters that DDP synchronises and no node of the last pass of a rank leads to."""
+    with run.folder.trace(rank) as trace:
+        last = _last_outermost(trace)
+        synchronised = {one.parameter for one in trace.synchronised()}
+        return tuple(
+            row.name
+            for row in ([] if last is None else trace.parameters(last))
+            if row.node is None
+            and row.requires_grad
+            and (row.name in synchronised or not synchronised)
+        )
 
 
 def _exited(run: Run, cut: list[RankEnd], ended: Mapping[int, RankEnd]) -> RankVerdict | None:
@@ -372,10 +414,19 @@ def _parted(run: Run, apart: Parting, ended: Mapping[int, RankEnd]) -> RankVerdi
 def _differing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
     few = collectives.fewest(differ)
     lines = collectives.lines_of(run, differ)
+    sites = collectives.sites_of(run, differ)
+    waits_inside = next((site for site in sites.values() if site is not None), None)
     own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
     frame = own or next((line for line in lines.values() if line is not None), None)
+    uneven = collectives.uneven(differ)
+    if uneven and waits_inside is not None:
+        frame = waits_inside
     with run.folder.trace(few[0]) as trace:
         source = source_of(frame, trace)
+    remedy = "What is joined in another order, or left out, on some ranks only, waits for ever."
+    if uneven and waits_inside is not None:
+        remedy = "Give all ranks as many batches, or use torch.distributed.algorithms.join.Join."
+    said = " ".join(filter(None, [collectives.sentence(differ, lines, sites), uneven, remedy]))
     return RankVerdict(
         kind="collectives",
         ranks=few,
@@ -384,10 +435,7 @@ def _differing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd
             heading=collectives.heading(differ),
             frame=frame,
             source=source,
-            paragraph=(
-                f"{collectives.sentence(differ, lines)} What is joined in another order, or left"
-                f" out, on some ranks only, mixes up data or waits for ever. {_ends(ended)}"
-            ),
+            paragraph=f"{said} {_ends(ended)}",
             details=tuple(_each(run, ended)),
         ),
     )
@@ -456,19 +504,52 @@ def _last_seen(trace: Trace) -> Frame | None:
 def _waiting(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
     """Nothing in which ranks differ is known: say where each stands."""
     held = [one.rank for one in ended.values() if one.end is not End.REGULAR]
+    stands = {rank: found for rank in held if (found := _stands(run, rank)) is not None}
+    receive = len(stands) == len(ended) > 1 and {what for what, _ in stands.values()} == {_RECEIVE}
+    said = [f"Rank {rank} waits in {what} at {at}." for rank, (what, at) in stands.items()]
+    frame = next((at for _, at in stands.values()), None) if receive else None
+    with run.folder.trace(held[0]) as trace:
+        source = source_of(frame, trace)
+    if receive:
+        heading = f"{numbers(held)} all wait to receive, and none has sent"
+        why = (
+            "On one rank of each pair send has to come before recv, or both go through"
+            " torch.distributed.batch_isend_irecv."
+        )
+    else:
+        heading = f"{numbers(held)} did not come to their end"
+        why = (
+            f"{_ends(ended)} All joined the same collectives as far as is recorded, so why"
+            " can't be told; --verbose says where each stood."
+        )
     return RankVerdict(
         kind="hang",
         ranks=tuple(held),
         verdict=Verdict(
-            outcome=Outcome.CANT_TELL,
-            heading=f"{numbers(held)} did not come to their end",
-            paragraph=(
-                f"{_ends(ended)} All joined the same collectives as far as is recorded, so why"
-                " can't be told; --verbose says where each stood."
-            ),
+            outcome=Outcome.FOUND if receive else Outcome.CANT_TELL,
+            heading=heading,
+            frame=frame,
+            source=source,
+            paragraph=" ".join([*said[:_MOST_NAMED], why]),
             details=tuple(_each(run, ended)),
         ),
     )
+
+
+_RECEIVE: Final = "torch.distributed.recv"
+
+
+def _stands(run: Run, rank: int) -> tuple[str, Frame] | None:
+    """In which function of torch.distributed a rank that stands still waits, and where."""
+    with run.folder.trace(rank) as trace:
+        found = verdicts(trace)[0].basis
+        if not isinstance(found, Hang) or not found.is_still:
+            return None
+        for status in found.threads:
+            if status.is_held and status.wait is not None and status.frame is not None:
+                if status.wait.what.startswith("torch.distributed."):
+                    return status.wait.what, status.frame
+    return None
 
 
 def _ends(ended: Mapping[int, RankEnd]) -> str:
