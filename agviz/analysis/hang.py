@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.blocked import why_it_waits
 from agviz.analysis.place import described, place
 from agviz.analysis.stopped import stopped_at
-from agviz.analysis.blocked import why_it_waits
 from agviz.analysis.thread_status import HOOKS, find_thread_statuses, find_waits, named
 from agviz.traces.dumps import EXIT, STALL
 from agviz.traces.held import held_ns

@@ -57,7 +57,7 @@ _ABSENT: Final = object()
 class _Waiting(NamedTuple):
     what: str
     thing: Any
-    """The object that it waits for, or by."""
+    """The object that it waits for, or by; None: not known, or it waits for some time only."""
 
 
 def waits(innermost: Mapping[int, FrameType], files: Files) -> dict[int, DumpedWait]:
@@ -112,44 +112,42 @@ def _in_library(inside: Sequence[FrameType]) -> _Waiting | None:
         return None if name is None else _Waiting(f"{_DISTRIBUTED}.{name}", None)
     if module.partition(".")[0] not in _LIBRARIES:
         return None
-    thing = None
+    thing, is_bounded = None, False
     names = outermost.f_code.co_varnames
     if names and outermost.f_code.co_argcount:
         with _locals(outermost) as values:
             thing = values.get(names[0])
+            is_bounded = values.get("timeout") is not None
     qualified = outermost.f_code.co_qualname.rpartition("<locals>.")[2]
     kind = type(thing).__qualname__
     if "." in qualified and not isinstance(thing, type) and thing is not None:
         qualified = f"{kind}.{qualified.rpartition('.')[2]}"
     public = ".".join(part for part in module.split(".") if not part.startswith("_"))
-    return _Waiting(f"{public}.{qualified}", thing)
+    return _Waiting(f"{public}.{qualified}", None if is_bounded else thing)
 
 
 def _in_call(frame: FrameType, files: Files) -> _Waiting | None:
     """What a function written in C waits for, which a line of the program called."""
-    expression = _expression(frame, files)
-    is_call = isinstance(expression, ast.Call)
-    called = expression.func if isinstance(expression, ast.Call) else expression
-    if called is None:
-        return None
-    if isinstance(called, ast.Name) and is_call:
-        return _Waiting(called.id, None) if called.id in _FUNCTIONS else None
-    if is_call and not isinstance(called, ast.Attribute):
-        return None
-    method = called.attr if is_call and isinstance(called, ast.Attribute) else "__enter__"
-    owner = called.value if is_call and isinstance(called, ast.Attribute) else called
+    entered = _expression(frame, files)
+    method, is_bounded = "__enter__", False
+    if isinstance(entered, ast.Call):
+        if isinstance(entered.func, ast.Name) and entered.func.id in _FUNCTIONS:
+            return _Waiting(entered.func.id, None)
+        if not isinstance(entered.func, ast.Attribute):
+            return None
+        is_bounded = bool(entered.args or entered.keywords)
+        entered, method = entered.func.value, entered.func.attr
     with _locals(frame) as values:
-        thing = _value(owner, values, frame.f_globals)
-    if thing is _ABSENT:
-        return None
+        thing = _ABSENT if entered is None else _value(entered, values, frame.f_globals)
+    kind = type(thing)
     if isinstance(thing, types.ModuleType):
         what = f"{thing.__name__}.{method}"
         return _Waiting(what, None) if what in _FUNCTIONS else None
-    kind = type(thing)
     if kind.__module__ not in _WAITING:
         return None
     name = f"{kind.__module__}.{kind.__qualname__}"
-    return _Waiting(_NAMES.get(name) or f"{name.lstrip('_')}.{method}", thing)
+    what = _NAMES.get(name) or f"{name.lstrip('_')}.{method}"
+    return _Waiting(what, None if is_bounded else thing)
 
 
 def _expression(frame: FrameType, files: Files) -> ast.expr | None:
@@ -168,10 +166,14 @@ def _expression(frame: FrameType, files: Files) -> ast.expr | None:
     encoded[-1] = encoded[-1][:end]
     encoded[0] = encoded[0][begin:]
     text = b"\n".join(encoded).decode(errors="replace")
-    try:
-        return ast.parse(f"({text})", mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
+    for source in (f"({text})", text):
+        with contextlib.suppress(SyntaxError, ValueError):
+            found = ast.parse(source).body[0]
+            if isinstance(found, ast.Expr):
+                return found.value
+            if isinstance(found, ast.With) and len(found.items) == 1:
+                return found.items[0].context_expr
+    return None
 
 
 @contextlib.contextmanager

@@ -29,8 +29,8 @@ GRAPH_AT: Final = NODE_AT + NODE.size
 CALL: Final = struct.Struct("<2q400s")
 """The last graph task that had begun when the program called a collective last, when that was, and
 its text, at :data:`CALL_AT`."""
-_CALL_TEXTS: Final = 3
-"""In the text: operation, shapes, line."""
+_CALL_TEXTS: Final = 4
+"""In the text: operation, shapes, line, number."""
 CALL_AT: Final = GRAPH_AT + GRAPH.size
 
 
@@ -58,6 +58,8 @@ class LastMoment(NamedTuple):
     """Of its first tensors: ``[2, 3];[4]``."""
     line: str
     """Where it was called: ``train.py:42 in main``."""
+    number: str
+    """Of that among those that the program called: ``3 of process group 0``; empty: not known."""
 
 
 def place(trace: Path) -> Path:

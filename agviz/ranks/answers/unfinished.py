@@ -16,7 +16,7 @@ from agviz.ranks.answers.ends import End, in_words, of
 from agviz.ranks.answers.found import RankVerdict, common_line, line_of, numbers, source_of, was
 from agviz.ranks.answers.renamed import of_rank
 from agviz.traces.dumps import EXIT
-from agviz.traces.rows import NodeStatus, visible
+from agviz.traces.rows import Frame, NodeStatus, visible
 from agviz.words.units import duration, plural
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agviz.traces.distributed import Collective
     from agviz.traces.last_moment import LastMoment
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, NodeRow
+    from agviz.traces.rows import NodeRow
 
 _MOST_NAMED: Final = 4
 _MOST_LINES: Final = 8
@@ -317,6 +317,11 @@ def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdic
         return None
     mine = f"{last.operation} of {last.shapes}" if last.shapes else last.operation
     for rank, other in ended.items():
+        if rank != one.rank and other.end is End.CUT:
+            with run.folder.trace(rank) as trace:
+                beside = trace.last_moment()
+            if beside is not None and _is_another(last, beside):
+                return _at_once(run, one.rank, last, rank, beside, ended)
         if other.end is not End.OTHERS:
             continue
         theirs = _called_after(run, rank, last.call_after)
@@ -344,6 +349,62 @@ def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdic
             ),
         )
     return None
+
+
+def _is_another(one: LastMoment, other: LastMoment) -> bool:
+    """Whether two calls of the same number, of a collective of all ranks, do not fit."""
+    return (
+        bool(one.number)
+        and one.number == other.number
+        and {one.operation, other.operation} <= _ALIKE_ON_ALL
+        and (one.operation, one.shapes) != (other.operation, other.shapes)
+    )
+
+
+_ALIKE_ON_ALL: Final = {"all_reduce", "barrier", "broadcast", "reduce_scatter", "all_to_all"}
+"""Collectives to which all ranks give tensors of the same sizes."""
+
+
+def _at_once(
+    run: Run,
+    rank: int,
+    mine: LastMoment,
+    other: int,
+    theirs: LastMoment,
+    ended: Mapping[int, RankEnd],
+) -> RankVerdict:
+    """Two ranks that called what does not fit, and of which the first died."""
+    calls = {
+        each: f"{numbers((each,))} called {last.operation} of {last.shapes} at {last.line}"
+        for each, last in sorted({rank: mine, other: theirs}.items())
+    }
+    with run.folder.trace(rank) as trace:
+        frame = _frame_at(mine.line)
+        source = source_of(frame, trace)
+    return RankVerdict(
+        kind="collectives",
+        ranks=tuple(calls),
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=f"{numbers(calls)} gave tensors of different sizes to one collective"
+            if mine.operation == theirs.operation
+            else f"{numbers(calls)} called different collectives at once",
+            frame=frame,
+            source=source,
+            paragraph=(
+                f"As call {mine.number}, {', '.join(calls.values())}."
+                f" Rank {rank} died in it. Sizes have to be the same on all ranks. {_ends(ended)}"
+            ),
+            details=tuple(_each(run, ended)),
+        ),
+    )
+
+
+def _frame_at(line: str) -> Frame | None:
+    """The frame that was written as ``train.py:42 in main``; None: it was not."""
+    where, _, function = line.rpartition(" in ")
+    file, _, number = where.rpartition(":")
+    return Frame(file, int(number), function, hidden=False) if number.isdecimal() else None
 
 
 def _called_after(run: Run, rank: int, graph_task: int) -> list[Collective]:
@@ -546,9 +607,9 @@ def _stands(run: Run, rank: int) -> tuple[str, Frame] | None:
         if not isinstance(found, Hang) or not found.is_still:
             return None
         for status in found.threads:
-            if status.is_held and status.wait is not None and status.frame is not None:
-                if status.wait.what.startswith("torch.distributed."):
-                    return status.wait.what, status.frame
+            wait, frame = status.wait, status.frame
+            if status.is_held and wait is not None and frame is not None:
+                return (wait.what, frame) if wait.what.startswith("torch.distributed.") else None
     return None
 
 

@@ -104,7 +104,8 @@ class CollectiveCalls:
             begin_ns, captured = time.monotonic_ns(), capture()
             box = self._box()
             if box is not None:
-                box.called(self._place()[0], _METHODS[name], _shapes(args), self._line())
+                group = str(getattr(args[0], "group_name", "")) if args else ""
+                box.called(self._place()[0], _METHODS[name], _shapes(args), self._line(), group)
             try:
                 return own(*args, **kwargs)
             finally:
