@@ -62,7 +62,7 @@ class BlackBox:
         """The program calls a collective, after or in the outermost graph task that began last."""
         self._calls[group] += 1
         number = f"{self._calls[group]} of process group {group}"
-        text = f"{operation}|{shapes}|{line}|{number}".replace("\0", "").encode()
+        text = f"{number}|{operation}|{shapes}|{line}".replace("\0", "").encode()
         now_ns = time.monotonic_ns()
         last_moment.CALL.pack_into(self._memory, last_moment.CALL_AT, graph_task, now_ns, text)
 
