@@ -357,12 +357,17 @@ def _is_another(one: LastMoment, other: LastMoment) -> bool:
         bool(one.number)
         and one.number == other.number
         and {one.operation, other.operation} <= _ALIKE_ON_ALL
-        and (one.operation, one.shapes) != (other.operation, other.shapes)
+        and (one.operation, one.shapes, one.dtypes) != (other.operation, other.shapes, other.dtypes)
     )
 
 
 _ALIKE_ON_ALL: Final = {"all_reduce", "barrier", "broadcast", "reduce_scatter", "all_to_all"}
 """Collectives to which all ranks give tensors of the same sizes."""
+
+
+def _of(last: LastMoment) -> str:
+    tensors = f"{last.dtypes} {last.shapes}".strip()
+    return f"{last.operation} of {tensors}" if tensors else last.operation
 
 
 def _at_once(
@@ -375,25 +380,27 @@ def _at_once(
 ) -> RankVerdict:
     """Two ranks that called what does not fit, and of which the first died."""
     calls = {
-        each: f"{numbers((each,))} called {last.operation} of {last.shapes} at {last.line}"
+        each: f"rank {each} called {_of(last)} at {last.line}"
         for each, last in sorted({rank: mine, other: theirs}.items())
     }
+    frame = _frame_at(mine.line)
+    what = "sizes" if mine.shapes != theirs.shapes else "dtypes"
     with run.folder.trace(rank) as trace:
-        frame = _frame_at(mine.line)
         source = source_of(frame, trace)
     return RankVerdict(
         kind="collectives",
         ranks=tuple(calls),
         verdict=Verdict(
             outcome=Outcome.FOUND,
-            heading=f"{numbers(calls)} gave tensors of different sizes to one collective"
+            heading=f"{numbers(calls)} gave tensors of different {what} to one collective"
             if mine.operation == theirs.operation
             else f"{numbers(calls)} called different collectives at once",
             frame=frame,
             source=source,
             paragraph=(
                 f"As call {mine.number}, {', '.join(calls.values())}."
-                f" Rank {rank} died in it. Sizes have to be the same on all ranks. {_ends(ended)}"
+                f" Rank {rank} died in it. Shape and dtype have to be the same on all ranks."
+                f" {_ends(ended)}"
             ),
             details=tuple(_each(run, ended)),
         ),

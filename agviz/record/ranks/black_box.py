@@ -58,11 +58,18 @@ class BlackBox:
         """A pass has ended."""
         last_moment.NODE.pack_into(self._memory, last_moment.NODE_AT, graph_task, -1, time_ns)
 
-    def called(self, graph_task: int, operation: str, shapes: str, line: str, group: str) -> None:
-        """The program calls a collective, after or in the outermost graph task that began last."""
+    def called(self, graph_task: int, what: tuple[str, str, str], line: str, group: str) -> None:
+        """The program calls a collective, after or in the outermost graph task that began last.
+
+        Args:
+            graph_task: that.
+            what: operation, shapes and dtypes.
+            line: where.
+            group: name of the process group.
+        """
         self._calls[group] += 1
         number = f"{self._calls[group]} of process group {group}"
-        text = f"{number}|{operation}|{shapes}|{line}".replace("\0", "").encode()
+        text = "|".join((number, *what, line)).replace("\0", "").encode()
         now_ns = time.monotonic_ns()
         last_moment.CALL.pack_into(self._memory, last_moment.CALL_AT, graph_task, now_ns, text)
 
