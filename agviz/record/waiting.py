@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
     from agviz.record.files import Files
+    from agviz.traces.rows import Frame
 
 _LIBRARIES: Final = {
     "asyncio",
@@ -60,6 +61,29 @@ class _Waiting(NamedTuple):
     """The object that it waits for, or by; None: not known, or it waits for some time only."""
 
 
+class _Look:
+    """One look at the threads.
+
+    Args:
+        innermost: the innermost frame of each thread.
+        files: gives files the names that a reader knows them by.
+    """
+
+    def __init__(self, innermost: Mapping[int, FrameType], files: Files) -> None:
+        self.innermost, self.files = innermost, files
+        self._withs: dict[str, list[ast.With]] = {}
+
+    def withs(self, file: str) -> list[ast.With]:
+        """All ``with`` statements of a file, as Python names it."""
+        found = self._withs.get(file)
+        if found is None:
+            nodes: Iterator[ast.AST] = iter(())
+            with contextlib.suppress(SyntaxError, ValueError):
+                nodes = ast.walk(ast.parse(self.files.whole_source(self.files.frame(file, 0, ""))))
+            found = self._withs[file] = [node for node in nodes if isinstance(node, ast.With)]
+        return found
+
+
 def waits(innermost: Mapping[int, FrameType], files: Files) -> dict[int, DumpedWait]:
     """What threads wait for, by their identity; of those of which it is not known, nothing.
 
@@ -67,11 +91,11 @@ def waits(innermost: Mapping[int, FrameType], files: Files) -> dict[int, DumpedW
         innermost: the innermost frame of each thread.
         files: gives files the names that a reader knows them by.
     """
-    found = {}
+    found, look = {}, _Look(innermost, files)
     for ident, frame in innermost.items():
         waiting = _waiting(frame, files)
         if waiting is not None:
-            found[ident] = _with_holder(waiting, innermost, files)
+            found[ident] = _with_holder(waiting, look)
     return found
 
 
@@ -212,7 +236,8 @@ def _field(owner: Any, name: str) -> Any:
     return found
 
 
-def _with_holder(waiting: _Waiting, innermost: Mapping[int, FrameType], files: Files) -> DumpedWait:
+def _with_holder(waiting: _Waiting, look: _Look) -> DumpedWait:
+    innermost = look.innermost
     ident, frame = 0, None
     thing = waiting.thing
     if isinstance(thing, threading.Thread):
@@ -220,10 +245,10 @@ def _with_holder(waiting: _Waiting, innermost: Mapping[int, FrameType], files: F
     elif type(thing) is _RLOCK:
         owner = _OWNER.search(repr(thing))
         ident = int(owner[1]) if owner else 0
-        frame = None if ident not in innermost else _held_at(innermost[ident], thing, files)
+        frame = None if ident not in innermost else _held_at(innermost[ident], thing, look)
     elif type(thing) is _LOCK:
         for each, inside in innermost.items():
-            frame = _held_at(inside, thing, files)
+            frame = _held_at(inside, thing, look)
             if frame is not None:
                 ident = each
                 break
@@ -238,33 +263,27 @@ _LOCK: Final = type(threading.Lock())
 _RLOCK: Final = type(threading.RLock())
 
 
-def _held_at(innermost: FrameType, lock: Any, files: Files) -> Any:
+def _held_at(innermost: FrameType, lock: Any, look: _Look) -> Frame | None:
     """The ``with`` by which the thread of a frame holds a lock; None: it is in none."""
     for frame in _outwards(innermost):
-        if _is_hidden(frame, files):
+        if _is_hidden(frame, look.files):
             continue
-        for node in _withs(frame, files):
+        for node in _withs(frame, look):
             with _locals(frame) as values:
                 found = [_value(item.context_expr, values, frame.f_globals) for item in node.items]
             if any(each is lock for each in found):
                 code = frame.f_code
-                return files.frame(code.co_filename, node.lineno, code.co_name)
+                return look.files.frame(code.co_filename, node.lineno, code.co_name)
     return None
 
 
-def _withs(frame: FrameType, files: Files) -> list[ast.With]:
+def _withs(frame: FrameType, look: _Look) -> list[ast.With]:
     """The ``with`` statements in whose bodies a frame is, innermost first."""
     code, line = frame.f_code, frame.f_lineno or 0
-    text = files.whole_source(files.frame(code.co_filename, line, code.co_name))
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return []
     around = [
         node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.With)
-        and node.lineno < node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
+        for node in look.withs(code.co_filename)
+        if node.lineno < node.body[0].lineno <= line <= (node.body[-1].end_lineno or 0)
         and _first_line(code) <= node.lineno
     ]
     return sorted(around, key=lambda node: -node.lineno)
