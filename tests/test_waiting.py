@@ -159,12 +159,14 @@ def test_the_worker_that_runs_a_future_is_named(things: Things) -> None:
 
 
 def test_the_thread_that_is_joined_is_named(things: Things) -> None:
-    with (
-        waiting(lambda: things.event.wait(60)) as other,
-        waiting(lambda: (other.join(), None)) as thread,
-    ):
-        found = seen(thread, "threading.Thread.join")
-        things.event.set()
+    with waiting(lambda: things.event.wait(60)) as other:
+
+        def join() -> None:
+            other.join()
+
+        with waiting(join) as thread:
+            found = seen(thread, "threading.Thread.join")
+            things.event.set()
     assert found is not None
     assert found.holder == other.native_id
 

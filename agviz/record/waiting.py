@@ -130,10 +130,10 @@ def _in_library(inside: Sequence[FrameType]) -> _Waiting | None:
     outermost = inside[-1]
     module = str(outermost.f_globals.get("__name__", ""))
     if module.startswith(_DISTRIBUTED):
-        public = vars(sys.modules[_DISTRIBUTED])
-        names = (frame.f_code.co_name for frame in reversed(inside))
-        name = next((name for name in names if name in public and name != "wrapper"), None)
-        return None if name is None else _Waiting(f"{_DISTRIBUTED}.{name}", None)
+        own = vars(sys.modules[_DISTRIBUTED])
+        called = (frame.f_code.co_name for frame in reversed(inside))
+        known = next((name for name in called if name in own), None)
+        return None if known is None else _Waiting(f"{_DISTRIBUTED}.{known}", None)
     if module.partition(".")[0] not in _LIBRARIES:
         return None
     thing, is_bounded = None, False
@@ -146,8 +146,8 @@ def _in_library(inside: Sequence[FrameType]) -> _Waiting | None:
     kind = type(thing).__qualname__
     if "." in qualified and not isinstance(thing, type) and thing is not None:
         qualified = f"{kind}.{qualified.rpartition('.')[2]}"
-    public = ".".join(part for part in module.split(".") if not part.startswith("_"))
-    return _Waiting(f"{public}.{qualified}", None if is_bounded else thing)
+    shown = ".".join(part for part in module.split(".") if not part.startswith("_"))
+    return _Waiting(f"{shown}.{qualified}", None if is_bounded else thing)
 
 
 def _in_call(frame: FrameType, files: Files) -> _Waiting | None:
@@ -160,7 +160,7 @@ def _in_call(frame: FrameType, files: Files) -> _Waiting | None:
         if not isinstance(entered.func, ast.Attribute):
             return None
         is_bounded = bool(entered.args or entered.keywords)
-        entered, method = entered.func.value, entered.func.attr
+        method, entered = entered.func.attr, entered.func.value
     with _locals(frame) as values:
         thing = _ABSENT if entered is None else _value(entered, values, frame.f_globals)
     kind = type(thing)

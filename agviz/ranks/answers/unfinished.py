@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.failure import failing
-from agviz.analysis.hang import Hang
+from agviz.analysis.hang import STILL_NS, Hang
 from agviz.analysis.outcome import Outcome
+from agviz.analysis.outside import Outside
 from agviz.analysis.place import described, place
 from agviz.analysis.raised import RaisedException
 from agviz.analysis.source import source_line
@@ -59,7 +60,7 @@ def unfinished(  # noqa: PLR0911 - one for each cause
     if unused := of(every, End.UNUSED):
         return _unused(run, unused, apart)
     cut = of(every, End.CUT)
-    if not others and not cut and not _stands_still(run, ended):
+    if not others and not cut and not _stands_still(run, ended, differ):
         return None
     last = min(len(rank.passes) for rank in run.ranks.values()) - 1
     if apart is not None and apart.ordinal >= last:
@@ -75,12 +76,20 @@ def unfinished(  # noqa: PLR0911 - one for each cause
     return _waiting(run, ended)
 
 
-def _stands_still(run: Run, ended: Mapping[int, RankEnd]) -> bool:
+def _stands_still(
+    run: Run, ended: Mapping[int, RankEnd], differ: CollectiveMismatch | None
+) -> bool:
+    """Whether a rank hangs in backward, or beside it in a collective that others did not join."""
+    is_alone = differ is not None and bool(differ.missing)
+    joined = {rank for ranks in differ.kinds.values() for rank in ranks} if differ else set()
     for one in of(ended.values(), End.GROWING):
         with run.folder.trace(one.rank) as trace:
-            found = verdicts(trace)[0]
-            if isinstance(found.basis, Hang) and found.basis.is_over_due:
-                return True
+            found = verdicts(trace)[0].basis
+        if isinstance(found, Hang) and found.is_over_due:
+            return True
+        is_still = isinstance(found, Outside) and found.still_ns >= STILL_NS
+        if is_still and is_alone and one.rank in joined:
+            return True
     return False
 
 
