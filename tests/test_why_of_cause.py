@@ -77,6 +77,11 @@ class _Reshaped(torch.autograd.Function):
         return gradients[0]
 
 
+def _reshaped(x: Tensor) -> Tensor:
+    apply: Callable[[Tensor], Tensor] = _Reshaped.apply
+    return apply(x)
+
+
 def _view_under(mode: AbstractContextManager[object], w: Tensor) -> Tensor:
     x = w.mul(2)
     with mode:
@@ -95,7 +100,7 @@ def _view_under(mode: AbstractContextManager[object], w: Tensor) -> Tensor:
         (lambda w: w.mul(2).chunk(2)[1].mul_(2), "returns multiple views", "clone() of the view"),
         (lambda w: _view_under(torch.no_grad(), w).mul_(2), "created in no_grad", "into no_grad"),
         (lambda w: _view_under(torch.inference_mode(), w).mul_(2), "inference mode", "Move both"),
-        (lambda w: _Reshaped.apply(w.mul(2)).add_(1), "custom Function", "Return a clone()"),
+        (lambda w: _reshaped(w.mul(2)).add_(1), "custom Function", "Return a clone()"),
     ],
 )
 def test_errors_of_autograd_outside_of_backward_are_explained(
