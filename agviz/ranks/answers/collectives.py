@@ -154,7 +154,7 @@ def uneven(found: CollectiveMismatch) -> str:
     behind = [rank for rank, count in counts.items() if count == least]
     return (
         f"{numbers(ahead).capitalize()} had begun {most:,} backward passes by then,"
-        f" {numbers(behind)} {least:,}: fewer."
+        f" {numbers(behind)} {least:,}."
     )
 
 

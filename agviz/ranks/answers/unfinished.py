@@ -496,13 +496,14 @@ def _differing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd
     own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
     frame = own or next((line for line in lines.values() if line is not None), None)
     uneven = collectives.uneven(differ)
-    if uneven and waits_inside is not None:
-        frame = waits_inside
     with run.folder.trace(few[0]) as trace:
         source = source_of(frame, trace)
     remedy = "What is joined in another order, or left out, on some ranks only, waits for ever."
     if uneven and waits_inside is not None:
-        remedy = "Give all ranks as many batches, or use torch.distributed.algorithms.join.Join."
+        remedy = (
+            "Either all ranks have to call the same there, or they have to get as many batches"
+            " (torch.distributed.algorithms.join.Join bears with fewer)."
+        )
     said = " ".join(filter(None, [collectives.sentence(differ, lines, sites), uneven, remedy]))
     return RankVerdict(
         kind="collectives",
