@@ -457,7 +457,7 @@ class Recording(Instrument):
 
     def _exit(self) -> None:
         if not self._is_over:
-            self._close(getattr(sys, "last_value", None))
+            self._close(getattr(sys, "last_value", None) or _ending())
             if self.recorder is not None and not self.is_one_of_many:
                 say(self.outcome())
             if self in _active:  # what the program does while Python ends finds nothing of ours
@@ -479,6 +479,17 @@ class Recording(Instrument):
         self.recorder = self._observer = None
         self.path = beside(self.path)
         self.is_child = True
+
+
+def _ending() -> BaseException | None:
+    """The exception that ends this child of multiprocessing, whose finalizers run; None: none does.
+
+    Whoever started it may have written the exception down and called ``sys.exit``.
+    """
+    error = sys.exception()
+    if isinstance(error, SystemExit):
+        return error.__context__ if error.code else None
+    return error
 
 
 class Gate(Instrument):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from tests.answers_support import answered, asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 
 SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()
@@ -66,6 +67,27 @@ def test_what_an_earlier_step_left_is_named(tmp_path: Path) -> None:
     assert "within tests/test_why_of_cause.py" in found.paragraph
 
 
+class _Reshaped(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx: Any, x: Tensor) -> Tensor:
+        return x.view(-1)
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]
+
+
+def _reshaped(x: Tensor) -> Tensor:
+    apply: Callable[[Tensor], Tensor] = _Reshaped.apply
+    return apply(x)
+
+
+def _view_under(mode: AbstractContextManager[object], w: Tensor) -> Tensor:
+    x = w.mul(2)
+    with mode:
+        return x[:2]
+
+
 @pytest.mark.parametrize(
     ("act", "error", "part"),
     [
@@ -73,6 +95,12 @@ def test_what_an_earlier_step_left_is_named(tmp_path: Path) -> None:
         (lambda w: w[0].fill_(0.1), "view of a leaf", "torch.no_grad()"),
         (lambda w: w.mul(2).requires_grad_(False), "requires_grad flags", "x.detach()"),
         (lambda w: w.mul(2).numpy(), "numpy", "detach().numpy()"),
+        (lambda w: w.mul(2).unbind()[0].add_(1), "returns multiple views", "out of place"),
+        (lambda w: next(iter(w.mul(2))).add_(1), "returns multiple views", "a loop over a tensor"),
+        (lambda w: w.mul(2).chunk(2)[1].mul_(2), "returns multiple views", "clone() of the view"),
+        (lambda w: _view_under(torch.no_grad(), w).mul_(2), "created in no_grad", "into no_grad"),
+        (lambda w: _view_under(torch.inference_mode(), w).mul_(2), "inference mode", "Move both"),
+        (lambda w: _reshaped(w.mul(2)).add_(1), "custom Function", "Return a clone()"),
     ],
 )
 def test_errors_of_autograd_outside_of_backward_are_explained(
@@ -83,6 +111,20 @@ def test_errors_of_autograd_outside_of_backward_are_explained(
     assert part in found.paragraph
     assert found.frame is not None
     assert "lambda w:" in SOURCE[found.frame.line - 1]
+
+
+def test_who_made_a_view_that_must_not_be_modified_is_told(tmp_path: Path) -> None:
+    def program() -> None:
+        x = torch.rand(4, 2, requires_grad=True).exp()
+        a, b = x.unbind(-1)  # cause
+        c, _ = (x * 2).unbind(-1)
+        a += b + c
+
+    found = answered(tmp_path / "t.agviz", program, "multiple views")
+    made = next(i for i, row in enumerate(SOURCE, 1) if "x.unbind(-1)  # cause" in row)
+    assert f"Tensor.unbind at tests/test_why_of_cause.py:{made} in program" in found.paragraph
+    assert found.frame is not None
+    assert found.frame.line == made + 2
 
 
 def test_saved_tensors_that_are_read_after_backward(tmp_path: Path) -> None:

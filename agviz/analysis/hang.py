@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.blocked import why_it_waits
 from agviz.analysis.place import described, place
 from agviz.analysis.stopped import stopped_at
 from agviz.analysis.thread_status import HOOKS, find_thread_statuses, find_waits, named
-from agviz.traces.dumps import EXIT
+from agviz.traces.dumps import EXIT, STALL
 from agviz.traces.held import held_ns
 from agviz.traces.inferred import LEGEND, MARK, is_observed
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
@@ -70,6 +71,8 @@ class Hang:
     """All such stops, in order of time."""
     is_dumped: bool
     """Whether the stacks were recorded since."""
+    has_stood: bool
+    """Whether that was asked for, or came after it had stood still for long."""
     is_exit: bool
     """Whether the program called ``os._exit`` then."""
     threads: tuple[ThreadStatus, ...]
@@ -84,7 +87,7 @@ class Hang:
     @property
     def is_still(self) -> bool:
         """Whether nothing has happened for so long that nothing may happen any more."""
-        return (self.is_dumped and not self.is_exit) or self.still_ns >= STILL_NS
+        return (self.has_stood and not self.is_exit) or self.still_ns >= STILL_NS
 
     @property
     def is_stopped(self) -> bool:
@@ -178,6 +181,7 @@ class Hang:
         ]
         for status in held[:_MOST_SHOWN]:
             yield f"{_upper(status.title)} {self._holds(status)}."
+            yield from why_it_waits(status, self.threads)
         if len(held) > _MOST_SHOWN:
             yield f"{len(held) - _MOST_SHOWN:,} more threads are in nodes."
         waiting = defaultdict(list)
@@ -198,8 +202,8 @@ class Hang:
             and any(status.running for status in self.threads)
         ):
             yield (
-                "What a thread does inside a node is recorded once nothing has happened for"
-                f" {STILL_NS // 10**9} s."
+                "What a thread does inside a node is recorded once nothing has happened for a"
+                " second."
             )
 
     def _holds(self, status: ThreadStatus) -> str:
@@ -362,7 +366,9 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
         now_ns = time.monotonic_ns() if trace.is_growing else trace.meta.end_ns or known
     nodes = {task.id: trace.nodes(task.id) for task in tasks}
     still_ns = max(now_ns - moved[stuck] - held_ns(held, moved[stuck], now_ns), 0)
-    has_stood = dump is not None or still_ns >= STILL_NS
+    has_stood = dump is not None and (
+        dump.reason != STALL or dump.time_ns - moved[stuck] >= STILL_NS
+    )
     return Hang(
         graph_task=stuck,
         tasks=tasks,
@@ -371,12 +377,13 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
         call=visible(trace.call_site(stuck)),
         is_growing=trace.is_growing,
         is_closed=trace.meta.end_ns is not None,
-        recording_stopped="" if has_stood else trace.meta.stopped,
+        recording_stopped="" if has_stood or still_ns >= STILL_NS else trace.meta.stopped,
         now_ns=now_ns,
         still_ns=still_ns,
         stop=stop,
         held=held,
         is_dumped=dump is not None,
+        has_stood=has_stood,
         is_exit=dump is not None and dump.reason == EXIT,
         threads=tuple(find_thread_statuses(trace, tasks, nodes, dump, now_ns, held)),
         waits=tuple(find_waits(trace, tasks, nodes)),
@@ -455,6 +462,13 @@ def _thread_json(status: ThreadStatus) -> dict[str, Any]:
         "waits": status.waits,
         "waits_for": status.waits_for,
         "depth": status.depth,
+        "waits_on": None
+        if status.wait is None
+        else {
+            "what": status.wait.what,
+            "thread": status.wait.name or None,
+            "held_at": None if status.wait.held_at is None else str(status.wait.held_at),
+        },
         "calls": [
             {
                 "kind": call.kind,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import ForwardOpRow, Frame
 
 
 class _Known(NamedTuple):
@@ -22,9 +22,42 @@ class _Known(NamedTuple):
     """Of its message."""
     heading: str
     paragraph: str
+    is_view: bool = False
+    """Whether it is about a view, and who made that is worth to know."""
 
 
 _KNOWN: Final = (
+    _Known(
+        "is the output of a function that returns multiple views",
+        "one of several views that a function gave was modified in place",
+        "It is one of several views of the same tensor (unbind, split and chunk give such, and so"
+        " does a loop over a tensor): a view of several must not be modified in place. Use the"
+        " operation out of place there (x = x + y in place of x += y), or modify a clone() of the"
+        " view.",
+        is_view=True,
+    ),
+    _Known(
+        "A view was created in no_grad mode and is being modified inplace",
+        "a view made under no_grad was modified in place with gradients on",
+        "The view was made under torch.no_grad(), so what is written through it can't be part of"
+        " the graph. Move both into no_grad, or both out of it.",
+        is_view=True,
+    ),
+    _Known(
+        "A view was created in inference mode and is being modified inplace",
+        "a view made under inference_mode was modified in place outside of it",
+        "The view was made under torch.inference_mode(), so what is written through it can't be"
+        " part of the graph. Move both into inference_mode, or both out of it.",
+        is_view=True,
+    ),
+    _Known(
+        "This view was created inside a custom Function",
+        "a view that a custom Function gave was modified in place",
+        "The output of a custom Function is a view of its input, or the input itself: to modify it"
+        " in place would go round the backward of the Function. Return a clone() from its forward,"
+        " or use the operation out of place.",
+        is_view=True,
+    ),
     _Known(
         "a leaf Variable that requires grad is being used in an in-place operation",
         "a parameter was modified in place while gradients were on",
@@ -90,12 +123,16 @@ class ProgramError:
     frame: Frame | None
     """The line of the program from which it came."""
     stack: tuple[Frame, ...]
+    view: ForwardOpRow | None
+    """The function that made the view which was modified; None: none was, or it is not known."""
     graph_task: None = None
 
     @property
     def paragraph(self) -> str:
         """What it means, and what to do; what torch said is in the details."""
-        return self.remedy
+        if self.view is None or self.view.line is None:
+            return self.remedy
+        return f"{self.view.name} at {self.view.line} made the view. {self.remedy}"
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
@@ -108,6 +145,7 @@ class ProgramError:
             "kind": "program_error",
             "message": self.message,
             "line": None if self.frame is None else str(self.frame),
+            "view_made_at": None if self.view is None else self.view.line,
         }
 
 
@@ -132,4 +170,19 @@ def program_error(trace: Trace) -> ProgramError | None:
         remedy=known.paragraph,
         frame=visible(stack),
         stack=stack,
+        view=_view(trace) if known.is_view else None,
+    )
+
+
+def _view(trace: Trace) -> ForwardOpRow | None:
+    """The function that made the tensor that the last function, which raised, was to modify.
+
+    Functions are recorded with ``check_forward`` only.
+    """
+    ops = trace.forward_ops(NO_GRAPH_TASK)
+    if not ops or not ops[-1].error or not ops[-1].inputs:
+        return None
+    written = ops[-1].inputs[0].tensor
+    return next(
+        (op for op in reversed(ops[:-1]) if written in {t.tensor for t in op.outputs}), None
     )

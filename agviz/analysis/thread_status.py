@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import (
         DumpedCall,
         DumpedThread,
+        DumpedWait,
         DumpRow,
         Frame,
         GraphTaskRow,
@@ -70,6 +71,10 @@ class ThreadStatus:
     """Outermost frame first; empty where it was not recorded since it came here."""
     source: str = ""
     """The text of the line :attr:`frame`; empty where the file is not there."""
+    wait: DumpedWait | None = None
+    """What it waits for inside that; None: for nothing, or it is not known."""
+    native_id: int = 0
+    """Thread id of the operating system; 0: not known."""
 
     @property
     def call(self) -> DumpedCall | None:
@@ -159,10 +164,19 @@ def find_thread_statuses(
                 calls=() if seen is None else seen.calls,
                 stack=() if seen is None else seen.stack,
                 source="" if frame is None else source_line(frame, trace.path),
+                wait=None if seen is None else seen.wait,
+                native_id=thread.native_id,
             )
         )
     others = [
-        ThreadStatus(name=seen.name, thread=None, stack=seen.stack) for seen in dumped.values()
+        ThreadStatus(
+            name=seen.name,
+            thread=None,
+            stack=seen.stack,
+            wait=seen.wait,
+            native_id=seen.native_id,
+        )
+        for seen in dumped.values()
     ]
     return [*sorted(found, key=lambda status: not status.is_held), *others]
 

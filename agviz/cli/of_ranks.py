@@ -219,7 +219,9 @@ def diff(path: Path, *, as_json: bool) -> int:
         "graphs": None if apart is None else apart.sentence,
         "collectives": None
         if differ is None
-        else collectives.sentence(differ, collectives.lines_of(run, differ)),
+        else collectives.sentence(
+            differ, collectives.lines_of(run, differ), collectives.sites_of(run, differ)
+        ),
         "order_of_collectives": None if recalled is None else recalled.verdict.paragraph,
         "parameters": None if values is None else values.verdict.heading,
         "times": _apart(own),

@@ -2,10 +2,11 @@
 
 Note [Looking where nothing moves]
 A hook that never returns emits nothing, and a process that is killed can't be asked. So the
-recorder's thread looks whether anything has happened since it last wrote. Where nothing has for
-some seconds, it writes what every thread is doing: its stack, and what of the engine it is in the
-midst of (``agviz_engine.under_way``). It looks again after twice that time, and so on, as long as
-nothing happens; outside of backward as well, where a program may hang too. A thread that holds the
+recorder's thread looks whether anything has happened since it last wrote. Where nothing has for a
+second in a backward pass, and again after five, it writes what every thread is doing: its stack,
+what of the engine it is in the midst of (``agviz_engine.under_way``), and what it waits for. It
+looks again after twice that time, and so on, as long as nothing happens; after five seconds outside
+of backward as well, where a program may hang too. A thread that holds the
 interpreter lock all the while keeps it from looking.
 """
 
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.record.files import Files, stack_of
 from agviz.record.holding import Holding
+from agviz.record.waiting import waits
 from agviz.traces.dumps import RAISED, STALL, TIMEOUT, Dump, Raised
 from agviz.traces.rows import DumpedCall, DumpedThread
 
@@ -35,6 +37,8 @@ log = logging.getLogger("agviz")
 
 PATIENCE_NS: Final = 5_000_000_000
 """After this time without an event the threads are looked at."""
+INSIDE_NS: Final = 1_000_000_000
+"""The same while a backward pass is under way, for the first time: who asks soon is told."""
 OWN_THREADS: Final = "agviz-"
 """Begins the names of threads that agviz has for itself."""
 
@@ -49,15 +53,20 @@ def dumped(files: Files) -> list[DumpedThread]:
 
     found = []
     threads = {thread.ident: thread for thread in threading.enumerate()}
-    for ident, innermost in sys._current_frames().items():
+    frames = {
+        ident: innermost
+        for ident, innermost in sys._current_frames().items()
+        if ident != threading.get_ident()
+        and not (ident in threads and threads[ident].name.startswith(OWN_THREADS))
+    }
+    waiting = waits(frames, files)
+    for ident, innermost in frames.items():
         thread = threads.get(ident)
         name = f"thread {ident}" if thread is None else thread.name
-        if name.startswith(OWN_THREADS) or ident == threading.get_ident():
-            continue
         native_id = None if thread is None else thread.native_id
         stack = stack_of(innermost, files)
         calls = _calls(calls_of(ident), files)
-        found.append(DumpedThread(name, native_id or 0, stack, calls))
+        found.append(DumpedThread(name, native_id or 0, stack, calls, waiting.get(ident)))
     return found
 
 
@@ -113,6 +122,7 @@ class Watchdog:
         self._since_ns = 0
         self._next_ns = 0
         self._has_begun = False
+        self._has_looked = False
         self._overdue: set[int] = set()
         """Graph tasks under way of which it was said that they take longer than the timeout."""
         self._stand_still()
@@ -144,8 +154,13 @@ class Watchdog:
         if self._is_overdue(now_ns):
             return TIMEOUT
         still_ns = now_ns - max(self._since_ns, self.holding.until_ns)
-        if self.ignores_stalls or still_ns < self._next_ns:
+        if self.ignores_stalls:
             return None
+        if still_ns < self._next_ns:
+            is_first = bool(self.under_way) and not self._has_looked and still_ns >= INSIDE_NS
+            self._has_looked = self._has_looked or is_first
+            return STALL if is_first else None
+        self._has_looked = True
         self._next_ns *= 2
         return STALL
 
@@ -166,6 +181,7 @@ class Watchdog:
     def _stand_still(self) -> None:
         self._since_ns = time.monotonic_ns()
         self._next_ns = PATIENCE_NS
+        self._has_looked = False
 
     def dumps(self) -> list[Dump]:
         """What was asked for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.traces.rows import DumpedCall, DumpedThread, DumpRow
+from agviz.traces.rows import DumpedCall, DumpedThread, DumpedWait, DumpRow
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
@@ -58,10 +58,40 @@ class Dump(NamedTuple):
         for i, thread in enumerate(self.threads):
             facts = text(thread.name), thread.native_id, stack(thread.stack)
             yield "dump_thread", (self.number, i, *facts)
-            for j, (kind, graph_task, node, name, definition) in enumerate(thread.calls):
+            for j, (kind, graph_task, node, name, definition) in enumerate(_calls(thread)):
                 where = stack(()) if definition is None else stack((definition,))
                 call = text(kind), graph_task, node, text(name), where
                 yield "dump_call", (self.number, i, j, *call)
+
+
+_WAIT: Final = "wait"
+_HOLDER: Final = "holder"
+"""Kinds of rows beside those of calls: what a thread waits for, and who has it."""
+
+
+def _calls(thread: DumpedThread) -> tuple[DumpedCall, ...]:
+    """The calls that a thread is in, after what it waits for."""
+    if thread.wait is None:
+        return thread.calls
+    what, holder, name, held_at = thread.wait
+    return (
+        DumpedCall(_WAIT, NO_GRAPH_TASK, 0, what, None),
+        DumpedCall(_HOLDER, NO_GRAPH_TASK, holder, name, held_at),
+        *thread.calls,
+    )
+
+
+def _dumped(
+    name: str, native_id: int, stack: tuple[Frame, ...], calls: list[DumpedCall]
+) -> DumpedThread:
+    """The thread again."""
+    beside = {call.kind: call for call in calls if call.kind in {_WAIT, _HOLDER}}
+    wait = None
+    if len(beside) > 1:
+        holder = beside[_HOLDER]
+        wait = DumpedWait(beside[_WAIT].name, holder.node, holder.name, holder.definition)
+    inside = tuple(call for call in calls if call.kind not in beside)
+    return DumpedThread(name, native_id, stack, inside, wait)
 
 
 class Raised(NamedTuple):
@@ -118,8 +148,7 @@ def _read(database: Database, contents: Contents, chosen: str, *given: int) -> l
         *given,
     ):
         frames = stack(database, contents, frames_of)
-        inside = tuple(calls[dump, number])
-        threads[dump].append(DumpedThread(text(name), native_id, frames, inside))
+        threads[dump].append(_dumped(text(name), native_id, frames, calls[dump, number]))
     start_ns = contents.meta.start_ns
     return [
         DumpRow(t + start_ns, text(reason), tuple(threads[dump]))

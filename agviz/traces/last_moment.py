@@ -29,8 +29,8 @@ GRAPH_AT: Final = NODE_AT + NODE.size
 CALL: Final = struct.Struct("<2q400s")
 """The last graph task that had begun when the program called a collective last, when that was, and
 its text, at :data:`CALL_AT`."""
-_CALL_TEXTS: Final = 3
-"""In the text: operation, shapes, line."""
+_CALL_TEXTS: Final = 5
+"""In the text: number, operation, shapes, dtypes, line."""
 CALL_AT: Final = GRAPH_AT + GRAPH.size
 
 
@@ -52,10 +52,14 @@ class LastMoment(NamedTuple):
     none."""
     call_ns: int
     """When the program called a collective last; 0: it did not."""
+    number: str
+    """Of that among those that the program called: ``3 of process group 0``; empty: not known."""
     operation: str
     """Of that, like ``all_reduce``."""
     shapes: str
     """Of its first tensors: ``[2, 3];[4]``."""
+    dtypes: str
+    """Of those: ``float32;float64``."""
     line: str
     """Where it was called: ``train.py:42 in main``."""
 

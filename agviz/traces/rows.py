@@ -443,6 +443,19 @@ class DumpedCall(NamedTuple):
     """Where the hook or callback is defined; None where that is not known."""
 
 
+class DumpedWait(NamedTuple):
+    """What a thread waited for, and which thread had it."""
+
+    what: str
+    """As ``threading.Lock``, ``queue.Queue.get``, ``socket.socket.recv``."""
+    holder: int
+    """Thread id of the operating system of the thread that has it, or is it; 0: not known."""
+    name: str
+    """Of that thread; empty where it is not known."""
+    held_at: Frame | None
+    """The ``with`` by which it has the lock; None where that is not known."""
+
+
 class DumpedThread(NamedTuple):
     """What one thread of the process was doing."""
 
@@ -453,6 +466,8 @@ class DumpedThread(NamedTuple):
     """Outermost frame first, hidden ones included."""
     calls: tuple[DumpedCall, ...]
     """What of the engine it was in the midst of, each inside the one before."""
+    wait: DumpedWait | None = None
+    """What it waited for; None: for nothing, or it is not known."""
 
     @property
     def frame(self) -> Frame | None:

@@ -220,7 +220,7 @@ def _failures() -> dict[str, Schema]:
         "refused": fields(_refused()),
         "outside": fields(_outside()),
         "loss": fields(_loss()),
-        "program_error": fields({"message": TEXT, "line": LINE}),
+        "program_error": fields({"message": TEXT, "line": LINE, "view_made_at": LINE}),
         "nonleaf_gradient": fields(
             {"function": TEXT, "line": LINE, "read_at": TEXT, "reads": COUNT}
         ),
@@ -340,6 +340,7 @@ def _hang() -> dict[str, Schema]:
     }
     node = {"graph_task": GRAPH_TASK, "node": NODE, "name": TEXT}
     call = {"kind": TEXT, **node, "defined_at": LINE}
+    wait = {"what": TEXT, "thread": NULLABLE_TEXT, "held_at": LINE}
     thread = {
         "thread": NULLABLE_INTEGER,
         "name": TEXT,
@@ -349,6 +350,7 @@ def _hang() -> dict[str, Schema]:
         "waits": TRUTH,
         "waits_for": NULLABLE_INTEGER,
         "depth": INTEGER,
+        "waits_on": about(nullable(fields(wait)), "A lock, a queue, a thread; who has it."),
         "calls": array(fields(call)),
         "stack": _FRAMES,
     }

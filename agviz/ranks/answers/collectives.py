@@ -30,6 +30,8 @@ class CollectiveMismatch(NamedTuple):
     """Ranks of the group that joined none of this number."""
     ordinal: int
     """Of the pass in or after which it was joined."""
+    passes: dict[int, tuple[int, bool]]
+    """By rank: how many passes it had begun by then, and whether the last was under way."""
 
     @property
     def is_other(self) -> bool:
@@ -77,7 +79,8 @@ def _apart(
     most = sorted(kinds.items(), key=lambda item: (-len(item[1]), item[1]))
     what = {kind: tuple(sorted(ranks)) for kind, ranks in most}
     ordinal = min(one.ordinal for one in by_rank.values())
-    return CollectiveMismatch(group, seq, what, missing, ordinal)
+    passes = {number: (one.ordinal + 1, one.is_inside) for number, one in by_rank.items()}
+    return CollectiveMismatch(group, seq, what, missing, ordinal, passes)
 
 
 def _is_behind(run: Run, ranks: tuple[int, ...], group: str, seq: int) -> bool:
@@ -125,16 +128,53 @@ def heading(found: CollectiveMismatch) -> str:
     return f"{numbers(few)} called another collective than the others"
 
 
-def sentence(found: CollectiveMismatch, lines: dict[int, Frame | None]) -> str:
-    """Which ranks called what, and where."""
+def sentence(
+    found: CollectiveMismatch, lines: dict[int, Frame | None], sites: dict[int, Frame | None]
+) -> str:
+    """Which ranks called what, and where: at a line, or in which call of backward."""
     parts = []
     for kind, ranks in found.kinds.items():
         line = next((lines[rank] for rank in ranks if lines.get(rank) is not None), None)
-        at = "" if line is None else f" at {line}"
+        site = next((sites[rank] for rank in ranks if sites.get(rank) is not None), None)
+        at = "" if site is None else f" in the backward called at {site}"
+        at = at if line is None else f" at {line}"
         parts.append(f"{numbers(ranks)} called {said(kind)}{at}")
     if found.missing:
         parts.append(f"{numbers(found.missing)} called none")
     return f"As collective {found.seq} of the process group, {', '.join(parts)}."
+
+
+def uneven(found: CollectiveMismatch) -> str:
+    """That ranks had begun different numbers of passes, in a sentence; empty: they had not."""
+    counts = {rank: count for rank, (count, _) in found.passes.items()}
+    most, least = max(counts.values()), min(counts.values())
+    if most == least:
+        return ""
+    ahead = [rank for rank, count in counts.items() if count == most]
+    behind = [rank for rank, count in counts.items() if count == least]
+    return (
+        f"{numbers(ahead).capitalize()} had begun {most:,} backward passes by then,"
+        f" {numbers(behind)} {least:,}."
+    )
+
+
+def sites_of(run: Run, differ: CollectiveMismatch) -> dict[int, Frame | None]:
+    """By rank: the call of backward during which it called the collective; None: in none.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    found: dict[int, Frame | None] = {}
+    for ranks in differ.kinds.values():
+        for rank in ranks[:_MOST_READ]:
+            begun, is_inside = differ.passes[rank]
+            if not is_inside:
+                found[rank] = None
+                continue
+            with run.folder.trace(rank) as trace:
+                site = trace.call_site(run.ranks[rank].passes[begun - 1].graph_task)
+            found[rank] = visible(site)
+    return found
 
 
 def lines_of(run: Run, differ: CollectiveMismatch) -> dict[int, Frame | None]:
@@ -156,9 +196,28 @@ def reordered(run: Run, differ: CollectiveMismatch) -> RankVerdict:
     Raises:
         agviz.errors.TraceError: a file is damaged.
     """
-    lines = lines_of(run, differ)
+    lines, sites = lines_of(run, differ), sites_of(run, differ)
     few = fewest(differ)
-    return _verdict(run, few, lines, sentence(differ, lines), is_sure=True)
+    frame = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
+    with run.folder.trace(few[0]) as trace:
+        source = source_of(frame, trace)
+    said = [sentence(differ, lines, sites), uneven(differ), _UNFIT]
+    return RankVerdict(
+        kind="collectives",
+        ranks=few,
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=heading(differ),
+            frame=frame,
+            source=source,
+            paragraph=" ".join(filter(None, said)),
+        ),
+    )
+
+
+_UNFIT: Final = (
+    "They do not fit, and nothing raised: the results are mixed up, or ranks wait for ever."
+)
 
 
 def recalled(run: Run) -> RankVerdict | None:

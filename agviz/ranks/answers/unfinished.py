@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.failure import failing
-from agviz.analysis.hang import Hang
+from agviz.analysis.hang import STILL_NS, Hang
 from agviz.analysis.outcome import Outcome
+from agviz.analysis.outside import Outside
 from agviz.analysis.place import described, place
 from agviz.analysis.raised import RaisedException
 from agviz.analysis.source import source_line
@@ -16,12 +17,12 @@ from agviz.ranks.answers.ends import End, in_words, of
 from agviz.ranks.answers.found import RankVerdict, common_line, line_of, numbers, source_of, was
 from agviz.ranks.answers.renamed import of_rank
 from agviz.traces.dumps import EXIT
-from agviz.traces.rows import NodeStatus, visible
+from agviz.traces.rows import Frame, NodeStatus, visible
 from agviz.words.units import duration, plural
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agviz.ranks.answers.collectives import CollectiveMismatch
     from agviz.ranks.answers.ends import RankEnd
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from agviz.traces.distributed import Collective
     from agviz.traces.last_moment import LastMoment
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, NodeRow
+    from agviz.traces.rows import NodeRow
 
 _MOST_NAMED: Final = 4
 _MOST_LINES: Final = 8
@@ -59,7 +60,7 @@ def unfinished(  # noqa: PLR0911 - one for each cause
     if unused := of(every, End.UNUSED):
         return _unused(run, unused, apart)
     cut = of(every, End.CUT)
-    if not others and not cut and not _stands_still(run, ended):
+    if not others and not cut and not _stands_still(run, ended, differ):
         return None
     last = min(len(rank.passes) for rank in run.ranks.values()) - 1
     if apart is not None and apart.ordinal >= last:
@@ -75,12 +76,20 @@ def unfinished(  # noqa: PLR0911 - one for each cause
     return _waiting(run, ended)
 
 
-def _stands_still(run: Run, ended: Mapping[int, RankEnd]) -> bool:
+def _stands_still(
+    run: Run, ended: Mapping[int, RankEnd], differ: CollectiveMismatch | None
+) -> bool:
+    """Whether a rank hangs in backward, or beside it in a collective that others did not join."""
+    is_alone = differ is not None and bool(differ.missing)
+    joined = {rank for ranks in differ.kinds.values() for rank in ranks} if differ else set()
     for one in of(ended.values(), End.GROWING):
         with run.folder.trace(one.rank) as trace:
-            found = verdicts(trace)[0]
-            if isinstance(found.basis, Hang) and found.basis.is_over_due:
-                return True
+            found = verdicts(trace)[0].basis
+        if isinstance(found, Hang) and found.is_over_due:
+            return True
+        is_still = isinstance(found, Outside) and found.still_ns >= STILL_NS
+        if is_still and is_alone and one.rank in joined:
+            return True
     return False
 
 
@@ -158,24 +167,27 @@ def _running(trace: Trace, graph_task: int) -> NodeRow | None:
 def _unused(run: Run, unused: list[RankEnd], apart: Parting | None) -> RankVerdict:
     first = unused[0]
     with run.folder.trace(first.rank) as trace:
-        outermost = [task for task in trace.graph_tasks if task.parent < 0]
-        last = outermost[-1].id if outermost else None
-        missing = [] if last is None else _without_gradient(trace, last)
+        last = _last_outermost(trace)
         dump = trace.raised(NO_GRAPH_TASK)
         call = None if last is None else visible(trace.call_site(last))
         at = visible(dump.threads[0].stack) if dump is not None and dump.threads else None
         frame = at or call
         source = source_of(frame, trace)
     ranks = [one.rank for one in unused]
-    shown = ", ".join(missing[:_MOST_NAMED])
-    if len(missing) > _MOST_NAMED:
-        shown += f" and {len(missing) - _MOST_NAMED:,} more"
-    heading = f"{numbers(ranks)}: {shown or 'some parameters'} got no gradient, for which DDP waits"
+    missing = {rank: _without_gradient(run, rank) for rank in sorted(ranks)}
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for rank, names in missing.items():
+        alike.setdefault(names, []).append(rank)
+    parts = [f"{numbers(some)}: {_few(names)}" for names, some in alike.items()]
+    heading = f"{'; '.join(parts[:_MOST_NAMED])} got no gradient, for which DDP waits"
+    them = "it" if list(map(len, alike)) == [1] else "them"
+    freeze = " freeze them (requires_grad_(False))," if len(alike) == 1 else ""
+    used = _used_elsewhere(run, alike) if apart is None else ""
     said = (
         f"No node of the loss of backward pass {last}, called at {call}, leads to"
-        f" {'it' if len(missing) == 1 else 'them'}, so the reducer could not finish, and the next"
-        " forward raised (Expected to have finished reduction). Use them in the loss, freeze them"
-        " (requires_grad_(False)), or wrap with find_unused_parameters=True."
+        f" {them}, so the reducer could not finish, and the next"
+        f" forward raised (Expected to have finished reduction).{used} Use them in the loss"
+        f" on every rank,{freeze} or wrap with find_unused_parameters=True."
     )
     if apart is not None:
         said = f"{apart.sentence} {said}"
@@ -192,20 +204,59 @@ def _unused(run: Run, unused: list[RankEnd], apart: Parting | None) -> RankVerdi
             frame=frame,
             source=source,
             paragraph=said,
-            details=tuple(f"{name} got no gradient" for name in missing),
+            details=tuple(
+                f"rank {rank}: {name} got no gradient"
+                for rank, names in missing.items()
+                for name in names
+            ),
             verb="why",
         ),
     )
 
 
-def _without_gradient(trace: Trace, graph_task: int) -> list[str]:
-    """Parameters that DDP synchronises and no node of a pass leads to."""
-    synchronised = {one.parameter for one in trace.synchronised()}
-    return [
-        row.name
-        for row in trace.parameters(graph_task)
-        if row.node is None and row.requires_grad and (row.name in synchronised or not synchronised)
-    ]
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED]) or "some parameters"
+    more = len(names) - _MOST_NAMED
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def _last_outermost(trace: Trace) -> int | None:
+    outermost = [task for task in trace.graph_tasks if task.parent < 0]
+    return outermost[-1].id if outermost else None
+
+
+def _used_elsewhere(run: Run, alike: Mapping[tuple[str, ...], Sequence[int]]) -> str:
+    """Where a rank used what another one did not, in a sentence; empty: none did."""
+    for names, ranks in alike.items():
+        for others in alike.values():
+            if others is ranks:
+                continue
+            with run.folder.trace(others[0]) as trace:
+                last = _last_outermost(trace)
+                rows = [] if last is None else trace.parameters(last)
+                for row in rows:
+                    if row.name in names and row.node is not None and last is not None:
+                        frame = line_of(trace, trace.node(last, row.node))
+                        at = "" if frame is None else f" at {frame}"
+                        return (
+                            f" {numbers(others).capitalize()} used {row.name}{at}: the ranks do not"
+                            " use the same parameters."
+                        )
+    return ""
+
+
+def _without_gradient(run: Run, rank: int) -> tuple[str, ...]:
+    """Parameters that DDP synchronises and no node of the last pass of a rank leads to."""
+    with run.folder.trace(rank) as trace:
+        last = _last_outermost(trace)
+        synchronised = {one.parameter for one in trace.synchronised()}
+        return tuple(
+            row.name
+            for row in ([] if last is None else trace.parameters(last))
+            if row.node is None
+            and row.requires_grad
+            and (row.name in synchronised or not synchronised)
+        )
 
 
 def _exited(run: Run, cut: list[RankEnd], ended: Mapping[int, RankEnd]) -> RankVerdict | None:
@@ -275,6 +326,11 @@ def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdic
         return None
     mine = f"{last.operation} of {last.shapes}" if last.shapes else last.operation
     for rank, other in ended.items():
+        if rank != one.rank and other.end is End.CUT:
+            with run.folder.trace(rank) as trace:
+                beside = trace.last_moment()
+            if beside is not None and _is_another(last, beside):
+                return _at_once(run, one.rank, last, rank, beside, ended)
         if other.end is not End.OTHERS:
             continue
         theirs = _called_after(run, rank, last.call_after)
@@ -302,6 +358,69 @@ def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdic
             ),
         )
     return None
+
+
+def _is_another(one: LastMoment, other: LastMoment) -> bool:
+    """Whether two calls of the same number, of a collective of all ranks, do not fit."""
+    return (
+        bool(one.number)
+        and one.number == other.number
+        and {one.operation, other.operation} <= _ALIKE_ON_ALL
+        and (one.operation, one.shapes, one.dtypes) != (other.operation, other.shapes, other.dtypes)
+    )
+
+
+_ALIKE_ON_ALL: Final = {"all_reduce", "barrier", "broadcast", "reduce_scatter", "all_to_all"}
+"""Collectives to which all ranks give tensors of the same sizes."""
+
+
+def _of(last: LastMoment) -> str:
+    tensors = f"{last.dtypes} {last.shapes}".strip()
+    return f"{last.operation} of {tensors}" if tensors else last.operation
+
+
+def _at_once(
+    run: Run,
+    rank: int,
+    mine: LastMoment,
+    other: int,
+    theirs: LastMoment,
+    ended: Mapping[int, RankEnd],
+) -> RankVerdict:
+    """Two ranks that called what does not fit, and of which the first died."""
+    calls = {
+        each: f"rank {each} called {_of(last)} at {last.line}"
+        for each, last in sorted({rank: mine, other: theirs}.items())
+    }
+    frame = _frame_at(mine.line)
+    what = "sizes" if mine.shapes != theirs.shapes else "dtypes"
+    with run.folder.trace(rank) as trace:
+        source = source_of(frame, trace)
+    return RankVerdict(
+        kind="collectives",
+        ranks=tuple(calls),
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=f"{numbers(calls)} gave tensors of different {what} to one collective"
+            if mine.operation == theirs.operation
+            else f"{numbers(calls)} called different collectives at once",
+            frame=frame,
+            source=source,
+            paragraph=(
+                f"As call {mine.number}, {', '.join(calls.values())}."
+                f" Rank {rank} died in it. Shape and dtype have to be the same on all ranks."
+                f" {_ends(ended)}"
+            ),
+            details=tuple(_each(run, ended)),
+        ),
+    )
+
+
+def _frame_at(line: str) -> Frame | None:
+    """The frame that was written as ``train.py:42 in main``; None: it was not."""
+    where, _, function = line.rpartition(" in ")
+    file, _, number = where.rpartition(":")
+    return Frame(file, int(number), function, hidden=False) if number.isdecimal() else None
 
 
 def _called_after(run: Run, rank: int, graph_task: int) -> list[Collective]:
@@ -372,10 +491,20 @@ def _parted(run: Run, apart: Parting, ended: Mapping[int, RankEnd]) -> RankVerdi
 def _differing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd]) -> RankVerdict:
     few = collectives.fewest(differ)
     lines = collectives.lines_of(run, differ)
+    sites = collectives.sites_of(run, differ)
+    waits_inside = next((site for site in sites.values() if site is not None), None)
     own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
     frame = own or next((line for line in lines.values() if line is not None), None)
+    uneven = collectives.uneven(differ)
     with run.folder.trace(few[0]) as trace:
         source = source_of(frame, trace)
+    remedy = "What is joined in another order, or left out, on some ranks only, waits for ever."
+    if uneven and waits_inside is not None:
+        remedy = (
+            "Either all ranks have to call the same there, or they have to get as many batches"
+            " (torch.distributed.algorithms.join.Join bears with fewer)."
+        )
+    said = " ".join(filter(None, [collectives.sentence(differ, lines, sites), uneven, remedy]))
     return RankVerdict(
         kind="collectives",
         ranks=few,
@@ -384,10 +513,7 @@ def _differing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd
             heading=collectives.heading(differ),
             frame=frame,
             source=source,
-            paragraph=(
-                f"{collectives.sentence(differ, lines)} What is joined in another order, or left"
-                f" out, on some ranks only, mixes up data or waits for ever. {_ends(ended)}"
-            ),
+            paragraph=f"{said} {_ends(ended)}",
             details=tuple(_each(run, ended)),
         ),
     )
@@ -456,19 +582,52 @@ def _last_seen(trace: Trace) -> Frame | None:
 def _waiting(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
     """Nothing in which ranks differ is known: say where each stands."""
     held = [one.rank for one in ended.values() if one.end is not End.REGULAR]
+    stands = {rank: found for rank in held if (found := _stands(run, rank)) is not None}
+    receive = len(stands) == len(ended) > 1 and {what for what, _ in stands.values()} == {_RECEIVE}
+    said = [f"Rank {rank} waits in {what} at {at}." for rank, (what, at) in stands.items()]
+    frame = next((at for _, at in stands.values()), None) if receive else None
+    with run.folder.trace(held[0]) as trace:
+        source = source_of(frame, trace)
+    if receive:
+        heading = f"{numbers(held)} all wait to receive, and none has sent"
+        why = (
+            "On one rank of each pair send has to come before recv, or both go through"
+            " torch.distributed.batch_isend_irecv."
+        )
+    else:
+        heading = f"{numbers(held)} did not come to their end"
+        why = (
+            f"{_ends(ended)} All joined the same collectives as far as is recorded, so why"
+            " can't be told; --verbose says where each stood."
+        )
     return RankVerdict(
         kind="hang",
         ranks=tuple(held),
         verdict=Verdict(
-            outcome=Outcome.CANT_TELL,
-            heading=f"{numbers(held)} did not come to their end",
-            paragraph=(
-                f"{_ends(ended)} All joined the same collectives as far as is recorded, so why"
-                " can't be told; --verbose says where each stood."
-            ),
+            outcome=Outcome.FOUND if receive else Outcome.CANT_TELL,
+            heading=heading,
+            frame=frame,
+            source=source,
+            paragraph=" ".join([*said[:_MOST_NAMED], why]),
             details=tuple(_each(run, ended)),
         ),
     )
+
+
+_RECEIVE: Final = "torch.distributed.recv"
+
+
+def _stands(run: Run, rank: int) -> tuple[str, Frame] | None:
+    """In which function of torch.distributed a rank that stands still waits, and where."""
+    with run.folder.trace(rank) as trace:
+        found = verdicts(trace)[0].basis
+        if not isinstance(found, Hang) or not found.is_still:
+            return None
+        for status in found.threads:
+            wait, frame = status.wait, status.frame
+            if status.is_held and wait is not None and frame is not None:
+                return (wait.what, frame) if wait.what.startswith("torch.distributed.") else None
+    return None
 
 
 def _ends(ended: Mapping[int, RankEnd]) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import mmap
 import os
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from agviz.traces import last_moment
@@ -32,6 +33,7 @@ class BlackBox:
     def __init__(self, trace: Path) -> None:
         self._path = last_moment.place(trace)
         self._process = os.getpid()
+        self._calls: Counter[str] = Counter()
         with self._path.open("w+b") as file:
             file.write(last_moment.LAYOUT.pack(last_moment.MAGIC, -1, -1, 0, -1, 0, -1, 0, b""))
             file.flush()
@@ -56,9 +58,18 @@ class BlackBox:
         """A pass has ended."""
         last_moment.NODE.pack_into(self._memory, last_moment.NODE_AT, graph_task, -1, time_ns)
 
-    def called(self, graph_task: int, operation: str, shapes: str, line: str) -> None:
-        """The program calls a collective, after or in the outermost graph task that began last."""
-        text = f"{operation}|{shapes}|{line}".replace("\0", "").encode()
+    def called(self, graph_task: int, what: tuple[str, str, str], line: str, group: str) -> None:
+        """The program calls a collective, after or in the outermost graph task that began last.
+
+        Args:
+            graph_task: that.
+            what: operation, shapes and dtypes.
+            line: where.
+            group: name of the process group.
+        """
+        self._calls[group] += 1
+        number = f"{self._calls[group]} of process group {group}"
+        text = "|".join((number, *what, line)).replace("\0", "").encode()
         now_ns = time.monotonic_ns()
         last_moment.CALL.pack_into(self._memory, last_moment.CALL_AT, graph_task, now_ns, text)
 

@@ -104,7 +104,9 @@ class CollectiveCalls:
             begin_ns, captured = time.monotonic_ns(), capture()
             box = self._box()
             if box is not None:
-                box.called(self._place()[0], _METHODS[name], _shapes(args), self._line())
+                group = str(getattr(args[0], "group_name", "")) if args else ""
+                what = _METHODS[name], _shapes(args), _dtypes(args)
+                box.called(self._place()[0], what, self._line(), group)
             try:
                 return own(*args, **kwargs)
             finally:
@@ -148,12 +150,19 @@ class CollectiveCalls:
 
 def _shapes(args: tuple[Any, ...]) -> str:
     """Of the first tensors that a method of ``ProcessGroup`` was given."""
+    return ";".join(str(list(one.shape)) for one in _first(args))
+
+
+def _dtypes(args: tuple[Any, ...]) -> str:
+    return ";".join(str(one.dtype).removeprefix("torch.") for one in _first(args))
+
+
+def _first(args: tuple[Any, ...]) -> list[Any]:
     first = args[1] if len(args) > 1 else None
     if isinstance(first, list | tuple):
         first = first[0] if first and isinstance(first[0], list | tuple) else first
-        return ";".join(str(list(one.shape)) for one in first[:_MOST_SHAPES])
-    shape = getattr(first, "shape", None)
-    return "" if shape is None else str(list(shape))
+        return list(first[:_MOST_SHAPES])
+    return [] if getattr(first, "shape", None) is None else [first]
 
 
 _MOST_SHAPES: Final = 8

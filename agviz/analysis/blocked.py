@@ -1,0 +1,93 @@
+"""Why a thread waits: for a lock that somebody holds, for another thread, or for data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.thread_status import inside_engine
+from agviz.traces.rows import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.analysis.thread_status import ThreadStatus
+    from agviz.traces.rows import DumpedWait
+
+_CHECKPOINT: Final = "torch/utils/checkpoint.py"
+_LOCKS: Final = {"threading.Lock", "threading.RLock"}
+_JOINS: Final = ("Thread.join",)
+_TAKES: Final = ("get", "recv", "recv_bytes", "readline", "read", "recv_into", "accept")
+"""Last names of what gives each thing only once."""
+_FOREVER: Final = "So none of them goes on."
+_MOST_THREADS: Final = 4
+
+
+def why_it_waits(status: ThreadStatus, threads: Sequence[ThreadStatus]) -> Iterator[str]:
+    """What a thread waits for, who has it, and what that waits for, in sentences.
+
+    Args:
+        status: the thread.
+        threads: all threads.
+    """
+    inside = inside_engine(status.stack)
+    is_again = any(frame.file.endswith(_CHECKPOINT) for frame in inside)
+    wait = status.wait
+    if is_again:
+        yield "It computes the forward of a checkpoint again."
+    if wait is None:
+        return
+    yield from _chain(status, wait, threads)
+    if is_again and wait.what.rpartition(".")[2] in _TAKES:
+        yield (
+            "What the forward took there once is asked for a second time by the recomputation: take"
+            " it outside of the checkpointed function, and pass it in."
+        )
+
+
+def _chain(
+    status: ThreadStatus, wait: DumpedWait, threads: Sequence[ThreadStatus]
+) -> Iterator[str]:
+    seen, subject = [status.native_id], "It"
+    for _ in range(_MOST_THREADS):
+        yield f"{subject} waits {_for(wait, seen)}."
+        if wait.holder in seen:
+            yield _itself(wait) if len(seen) == 1 else _FOREVER
+            return
+        other = next(
+            (each for each in threads if wait.holder and each.native_id == wait.holder), None
+        )
+        if other is None:
+            return
+        if other.wait is None:
+            at = visible(other.stack)
+            if at is not None and at != wait.held_at:
+                yield f"{other.name} is at {at}."
+            return
+        seen.append(other.native_id)
+        at = visible(other.stack)
+        subject, wait = other.name + ("" if at is None else f" is at {at} and"), other.wait
+
+
+def _for(wait: DumpedWait, seen: Sequence[int]) -> str:
+    """What is waited for, and who has it."""
+    if wait.what in _LOCKS:
+        lock = f"for a lock ({wait.what})"
+        at = "" if wait.held_at is None else f", by the with at {wait.held_at}"
+        if wait.holder and wait.holder == seen[-1]:
+            return f"{lock} that the same thread holds{at}"
+        return f"{lock} that {wait.name} holds{at}" if wait.name else lock
+    who = ""
+    if wait.name:
+        who = f" for the thread {wait.name}"
+        if not wait.what.endswith(_JOINS):
+            who = f", for what the thread {wait.name} is at"
+    return f"in {wait.what}{who}"
+
+
+def _itself(wait: DumpedWait) -> str:
+    if wait.what == "threading.Lock":
+        return (
+            "A Lock can't be taken twice: call backward before it is taken, or make it a"
+            " threading.RLock."
+        )
+    return _FOREVER
