@@ -20,6 +20,7 @@ from agviz.record.waiting import waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from agviz.traces.rows import DumpedWait
 
@@ -207,3 +208,35 @@ def test_no_code_of_the_program_is_run(things: Things) -> None:
     thread.join(30)
     assert things.reads == 1
     assert found is None
+
+
+def test_a_frame_that_is_traced_keeps_its_locals() -> None:
+    gate, other, is_there = threading.Lock(), threading.Lock(), threading.Event()
+    found = []
+
+    def trace(_frame: FrameType, event: str, _argument: object) -> object:
+        if event == "line" and other.locked() and not is_there.is_set():
+            is_there.set()
+            with gate:
+                pass
+        return trace
+
+    def work() -> None:
+        value = 3
+        with other:
+            found.append(value)
+
+    def run() -> None:
+        sys.settrace(trace)
+        try:
+            work()
+        finally:
+            sys.settrace(None)
+
+    with gate:
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert is_there.wait(30)
+        waits(sys._current_frames(), Files())
+    thread.join()
+    assert found == [3]

@@ -6,13 +6,15 @@ call on that line, and the objects that the call names, looked up without runnin
 Note [Locals of others]
 Before Python 3.13, to read the locals of a frame leaves a copy of them at the frame, which would
 keep tensors alive for as long as the function runs. The copy is emptied again, unless the program
-holds it, as what ``locals()`` gave.
+holds it, as what ``locals()`` gave. A frame that a debugger traces is left alone: Python takes its
+locals from that copy when the trace function returns.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import dis
 import inspect
 import re
 import sys
@@ -203,6 +205,9 @@ def _expression(frame: FrameType, files: Files) -> ast.expr | None:
 @contextlib.contextmanager
 def _locals(frame: FrameType) -> Iterator[Mapping[str, Any]]:
     """The locals of a frame: Note [Locals of others]."""
+    if frame.f_trace is not None or frame.f_code.co_code[frame.f_lasti] == _RESUME:
+        yield {}
+        return
     values: Any = frame.f_locals
     try:
         yield values
@@ -212,6 +217,8 @@ def _locals(frame: FrameType) -> Iterator[Mapping[str, Any]]:
             values.clear()
 
 
+_RESUME: Final = dis.opmap["RESUME"]
+"""A frame that is there, and has called somebody, is being traced at the call of its function."""
 _OWN_REFERENCES: Final = 4
 """To a copy of locals that nobody else holds: those of the frame, of `_locals`, of its caller and
 of the question."""
