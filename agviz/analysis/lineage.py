@@ -382,7 +382,9 @@ def _is_alike(cut: Cut, other: Cut) -> bool:
 
 def _is_same_line(one: Frame | None, other: Frame | None) -> bool:
     """Whether two frames are of one line, as that of a comprehension and of what is around it."""
-    return one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
+    return (
+        one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
+    )
 
 
 def _cut(call: _Call, made: _State) -> Cut:

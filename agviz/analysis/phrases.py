@@ -132,14 +132,9 @@ def not_in_graph(
         whole = lineage.beside_loss(known_as)
         if whole is not None:
             return _not_the_whole(parameter, graph_task, whole)
-    if cut is not None and cut.cause is Cause.LEFT_TORCH:
-        anew = lineage.made_anew(cut)
-        if anew is not None:
-            row = _by_cut(parameter, cut, graph_task, ())
-            reason = f"{row.reason}; {anew.name}() makes a new tensor of the numbers"
-            return row._replace(reason=reason, advice=REMEDIES[Cause.NEW_TENSOR])
     if cut is not None:
-        return _by_cut(parameter, cut, graph_task, lineage.cuts(known_as))
+        row = _by_cut(parameter, cut, graph_task, lineage.cuts(known_as))
+        return _with_new_tensor(row, lineage.made_anew(cut))
     if not lineage.used(known_as):
         return unreached(parameter, Cause.UNUSED, graph_task=graph_task)
     if lineage.is_attached(known_as):
@@ -149,6 +144,14 @@ def not_in_graph(
     if last is None:
         return unreached(parameter, Cause.UNUSED, graph_task=graph_task)
     return unreached(parameter, Cause.NOT_IN_LOSS, graph_task=graph_task, op=last)
+
+
+def _with_new_tensor(row: GradientRow, anew: ForwardOpRow | None) -> GradientRow:
+    """The same, where the line that took numbers out of torch makes a tensor of them."""
+    if row.cause is not Cause.LEFT_TORCH or anew is None:
+        return row
+    reason = f"{row.reason}; {anew.name}() makes a new tensor of the numbers"
+    return row._replace(reason=reason, advice=REMEDIES[Cause.NEW_TENSOR])
 
 
 def _not_the_whole(

@@ -417,7 +417,7 @@ class _Why:
     ) -> GradientRow:
         end = self._vanishing.find(graph_task, leaf)
         op = None if end is None else self._op_of(end.graph_task, end.node.index)
-        zeros, steps = "", 0
+        steps = 0
         if end is not None and end.cause is Cause.UNDERFLOW:
             shrunk = self._faint(end.graph_task).shrunk(end.node.index)
             if shrunk is not None:
@@ -425,26 +425,35 @@ class _Why:
                 steps = shrunk.steps
         if end is not None and op is not None:
             end = self._by_factors(end, op)
-        if op is not None and end is not None and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
-            zeros = next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
-        elif op is not None and end is not None and end.cause in {Cause.FLAT, Cause.UNKNOWN}:
-            constant = why_constant(op, self._health) or why_ignored(op)
-            zeros = f": {constant}" if constant else ""
-        elif op is not None and end is not None and is_bounded(end.node.short_name):
-            came = span(op, self._health)
-            zeros = f" ({came})" if came else ""
+        zeros = "" if end is None or op is None else self._because(end, op)
         if end is not None and self._is_difference(parameter, end):
             end = end._replace(cause=Cause.DIFFERENCE)
         row = by_node(parameter, gradient, graph_task, end, op, zeros, steps)
-        if row.cause is Cause.DEAD_ACTIVATION and is_bounded(row.node_name):
-            row = row._replace(advice=_BOUNDED)
-        if end is not None and op is not None and end.cause is Cause.ZERO_FACTOR:
-            row = row._replace(advice=self._of_zeros(op))
-        if end is not None and op is not None and end.cause is Cause.DROPPED:
+        return row if end is None else self._completed(row, end, op)
+
+    def _because(self, end: Vanished, op: ForwardOpRow) -> str:
+        """What the function was given that explains the end of a gradient; empty: not known."""
+        if end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
+            return next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
+        if end.cause in {Cause.FLAT, Cause.UNKNOWN}:
+            constant = why_constant(op, self._health) or why_ignored(op)
+            return f": {constant}" if constant else ""
+        if end.cause is Cause.DEAD_ACTIVATION and is_bounded(end.node.short_name):
+            came = span(op, self._health)
+            return f" ({came})" if came else ""
+        return ""
+
+    def _completed(self, row: GradientRow, end: Vanished, op: ForwardOpRow | None) -> GradientRow:
+        """The row with another line or advice than its cause alone gives."""
+        if end.cause is Cause.DEAD_ACTIVATION and is_bounded(row.node_name):
+            return row._replace(advice=_BOUNDED)
+        if op is not None and end.cause is Cause.ZERO_FACTOR:
+            return row._replace(advice=self._of_zeros(op))
+        if op is not None and end.cause is Cause.DROPPED:
             name = last_name(op)
             is_called_here = row.frame is not None and name in row.frame.source
             return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
-        if end is not None and end.cause is Cause.HOOK and row.frame is None:
+        if end.cause is Cause.HOOK and row.frame is None:
             return row.at(definition(self._trace, end.hook))
         return row
 

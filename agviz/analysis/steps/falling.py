@@ -55,9 +55,9 @@ def falling(run: RunSteps) -> Iterator[StepFinding]:
         heading=f"the loss falls below 0, faster and faster: to {number(losses[-1])}",
         frame=(None if called is None else _given(run.trace, called)) or called,
         paragraph=(
-            f"Steps of {each.name} follow it down: {shown}. A loss that has a least value falls more"
-            " slowly the nearer it comes; nothing seems to bound this one from below. Look at its"
-            " sign: what is to become large (a log-likelihood, an ELBO, a reward) needs a minus"
+            f"Steps of {each.name} follow it down: {shown}. A loss that has a least value falls"
+            " more slowly the nearer it comes; nothing seems to bound this one from below. Look at"
+            " its sign: what is to become large (a log-likelihood, an ELBO, a reward) needs a minus"
             " before backward, and a distance that is to grow needs a margin."
             f"{where}"
         ),

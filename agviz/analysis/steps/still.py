@@ -68,7 +68,8 @@ def _unmoved(each: Stepping) -> list[str]:
             had = had_gradient.get(row.parameter, 0)
             had_gradient[row.parameter] = had + bool(row.gradient)
     return [
-        name for name, is_moved in moved.items()
+        name
+        for name, is_moved in moved.items()
         if name and not is_moved and had_gradient[name] >= _LEAST
     ]
 
@@ -76,7 +77,10 @@ def _unmoved(each: Stepping) -> list[str]:
 def _why(run: RunSteps, each: Stepping, names: list[str]) -> str:
     """Why a group is not likely to be frozen on purpose; empty: it may be. Note [Meant to stay]."""
     moved = {
-        row.parameter for taken in each.steps for row in taken.sample if row.change and row.parameter
+        row.parameter
+        for taken in each.steps
+        for row in taken.sample
+        if row.change and row.parameter
     }
     if not names or not moved:
         return ""
