@@ -49,7 +49,7 @@ def falling(run: RunSteps) -> Iterator[StepFinding]:
     called = visible(run.trace.call_site(ids[-1]))
     each = run.optimizers[0]
     shown = ", ".join(f"{losses[place * (len(losses) - 1) // 4]:.3g}" for place in range(5))
-    where = "" if called is None else f" Backward is called at line {called.line}."
+    where = "" if called is None else f" Backward is called at {called.file}:{called.line}."
     yield StepFinding(
         kind="falls",
         heading=f"the loss falls below 0, faster and faster: to {number(losses[-1])}",
