@@ -323,8 +323,8 @@ def penalty(*, create_graph: bool) -> tuple[nn.Linear, Tensor, Tensor]:
     critic = nn.Linear(3, 1)
     x = torch.randn(8, 3, requires_grad=True)
     score = critic(x.tanh())
-    how = {"create_graph": create_graph, "retain_graph": True}
-    (slope,) = torch.autograd.grad(score.sum(), x, **how)  # the derivative
+    by = torch.autograd.grad
+    (slope,) = by(score.sum(), x, retain_graph=True, create_graph=create_graph)  # the derivative
     return critic, score, (slope.norm(dim=1) - 1).square()
 
 
@@ -346,7 +346,9 @@ def penalty_read_from_grad() -> None:
     x = torch.randn(8, 3, requires_grad=True)
     loss = model(x.tanh()).mean()
     loss.backward(retain_graph=True)
-    smooth = x.grad.square().mean()  # the derivative
+    slope = x.grad  # the derivative
+    assert slope is not None
+    smooth = slope.square().mean()
     (loss + smooth).backward()
 
 
@@ -369,6 +371,7 @@ def test_without_a_graph_a_penalty_trains_nothing() -> None:
     for weight, create_graph in ((0.0, False), (10.0, False), (10.0, True)):
         critic, score, terms = penalty(create_graph=create_graph)
         (score.mean() + weight * terms.mean()).backward()
+        assert critic.weight.grad is not None
         gradients.append(critic.weight.grad)
     assert torch.equal(gradients[0], gradients[1])
     assert not torch.allclose(gradients[1], gradients[2])

@@ -21,7 +21,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
-from agviz.traces.forward import READS_GRADIENT
+from agviz.traces.forward import INSIDE, READS_GRADIENT
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
@@ -222,8 +222,8 @@ class Lineage:
                 state.takers.append(call)
         in_place = _is_in_place(op)
         for row in op.outputs:
-            if row.parameter:
-                continue  # optimizers write them
+            if row.parameter or row.place == INSIDE:
+                continue  # optimizers write them; nobody is given these
             given = any(row.tensor == taken.tensor for taken in op.inputs)
             if given and not in_place:
                 continue  # it gave back what it was given, or keeps statistics there

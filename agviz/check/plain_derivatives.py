@@ -102,7 +102,8 @@ class PlainDerivatives:
         elif last.strip("_") in _ADDING and result.grad_fn is not None:
             with_graph = [each for each in given if each.grad_fn is not None]
             if any(self._depends(each, found[0]) for each in with_graph):
-                result.grad_fn.metadata[_KEY] = ConstantTerm(found[0], captured)
+                node: Any = result.grad_fn
+                node.metadata[_KEY] = ConstantTerm(found[0], captured)
 
     def backward_begins(self, nodes: Iterable[Any]) -> None:
         """A call of backward or grad is about to run these nodes."""

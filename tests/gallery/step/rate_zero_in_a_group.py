@@ -3,13 +3,15 @@
 finding: rate 0
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 
 
 def program() -> None:
     model = nn.Sequential(nn.Linear(6, 12), nn.LayerNorm(12), nn.ReLU(), nn.Linear(12, 2))
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [one for one in model.parameters() if one.ndim > 1]},
         {"params": [one for one in model.parameters() if one.ndim <= 1], "lr": 0.0},  # cause
     ]
