@@ -234,21 +234,20 @@ def test_a_hook_that_takes_the_gradient_is_no_saturation(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_gates_of_an_lstm_are_those_of_its_cell(*, batch_first: bool) -> None:
-    lstm = nn.LSTM(3, 4, batch_first=batch_first)
+    weights = [torch.randn(16, 3), torch.randn(16, 4), torch.randn(16), torch.randn(16)]
+    of_input, of_state, bias, other = weights
     x = torch.randn(5, 6, 3)
     steps = x.transpose(0, 1) if batch_first else x
     h = c = torch.zeros(steps.shape[1], 4)
     by_hand = []
     for step in steps:
-        sums = step @ lstm.weight_ih_l0.T + h @ lstm.weight_hh_l0.T
-        i, f, g, o = (sums + lstm.bias_ih_l0 + lstm.bias_hh_l0).chunk(4, 1)
+        i, f, g, o = (step @ of_input.T + h @ of_state.T + bias + other).chunk(4, 1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         h = o.sigmoid() * c.tanh()
         by_hand.append(torch.cat([i, f, o], 1).sigmoid())
     state = torch.zeros(1, steps.shape[1], 4), torch.zeros(1, steps.shape[1], 4)
-    weights = [*lstm.parameters()]
-    args = (x, state, weights, True, 1, 0.0, True, False, batch_first)
-    found = gates_of(args, torch.lstm(*args))
+    how = True, 1, 0.0, True, False, batch_first
+    found = gates_of((x, state, weights, *how), torch.lstm(x, state, weights, *how))
     assert found is not None
     assert torch.allclose(found, torch.stack(by_hand, 1).reshape(-1, 12), atol=1e-6)
 
