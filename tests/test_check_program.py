@@ -243,7 +243,40 @@ def difference_of_a_column() -> None:
     loss.backward()
 
 
-@pytest.mark.parametrize("program", [mse_of_a_column, difference_of_a_column])
+def weights_in_a_column() -> None:
+    model, weights = nn.Linear(3, 2), torch.rand(16, 1)
+    losses = nn.functional.cross_entropy(
+        model(torch.randn(8, 3)), torch.zeros(8, dtype=torch.long), reduction="none"
+    )
+    weighted = losses * weights[:8]  # the loss
+    weighted.mean().backward()
+
+
+def likelihood_of_a_column() -> None:
+    p, y = nn.Linear(3, 1)(torch.randn(8, 3)).sigmoid(), torch.ones(8)
+    terms = y * p.log() + (1 - y) * (1 - p).log()  # the loss
+    torch.where(terms < -9, -9.0, terms).sum().neg().backward()
+
+
+def target_of_a_column() -> None:
+    q = nn.Linear(3, 1)(torch.randn(8, 3))
+    with torch.no_grad():
+        target = torch.rand(8) + 0.9 * torch.randn(8, 2).max(1, keepdim=True).values  # the loss
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nn.functional.smooth_l1_loss(q, target).backward()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        mse_of_a_column,
+        difference_of_a_column,
+        weights_in_a_column,
+        likelihood_of_a_column,
+        target_of_a_column,
+    ],
+)
 def test_a_loss_that_broadcasts(program: Callable[[], None]) -> None:
     found(checked(program), line_of(program, "# the loss"), "broadcast", "shape")
 
@@ -255,8 +288,117 @@ def pairwise_distances() -> None:
     nn.functional.mse_loss(nn.Linear(3, 4)(torch.randn(8, 3)), torch.randn(8, 4)).backward()
 
 
-def test_differences_that_are_meant_to_broadcast() -> None:
-    fine(checked(pairwise_distances))
+def distances_by_norms() -> None:
+    x, y = nn.Linear(3, 4)(torch.randn(8, 3)), nn.Linear(3, 4)(torch.randn(8, 3))
+    squares = x.square().sum(1, keepdim=True) + y.square().sum(1) - 2 * x @ y.T
+    squares.mean().backward()
+
+
+def pairs_under_a_mask() -> None:
+    score, grade = nn.Linear(3, 1)(torch.randn(8, 3)), torch.randn(8)
+    better = (grade[:, None] > grade).float()
+    losses = nn.functional.softplus(score - score.T) * better * torch.rand(8)
+    (losses.mean() + ((score - grade) * better).mean()).backward()
+
+
+def kernel_over_a_grid() -> None:
+    score = nn.Linear(3, 1)(torch.randn(8, 3))
+    (-(score - torch.linspace(0, 1, 8) * 2).square()).exp().mean().backward()
+    score = nn.Linear(3, 1)(torch.randn(8, 3))
+    (score - score.squeeze(1)).abs().mean().backward()
+
+
+@pytest.mark.parametrize(
+    "program", [pairwise_distances, distances_by_norms, pairs_under_a_mask, kernel_over_a_grid]
+)
+def test_differences_that_are_meant_to_broadcast(program: Callable[[], None]) -> None:
+    fine(checked(program))
+
+
+# -- derivatives in losses ----------------------------------------------------------------------
+
+
+def penalty(*, create_graph: bool) -> tuple[nn.Linear, Tensor, Tensor]:
+    torch.manual_seed(1)
+    critic = nn.Linear(3, 1)
+    x = torch.randn(8, 3, requires_grad=True)
+    score = critic(x.tanh())
+    by = torch.autograd.grad
+    (slope,) = by(score.sum(), x, retain_graph=True, create_graph=create_graph)  # the derivative
+    return critic, score, (slope.norm(dim=1) - 1).square()
+
+
+def penalty_without_a_graph() -> None:
+    _, score, terms = penalty(create_graph=False)
+    (score.mean() + 10 * terms.mean()).backward()
+
+
+def residual_without_a_graph() -> None:
+    net = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
+    x = torch.randn(8, 1, requires_grad=True)
+    u = net(x)
+    slope = torch.autograd.grad(u.sum(), x, retain_graph=True)[0]  # the derivative
+    (slope - u).square().mean().backward()
+
+
+def penalty_read_from_grad() -> None:
+    model = nn.Linear(3, 1)
+    x = torch.randn(8, 3, requires_grad=True)
+    loss = model(x.tanh()).mean()
+    loss.backward(retain_graph=True)
+    slope = x.grad  # the derivative
+    assert slope is not None
+    smooth = slope.square().mean()
+    (loss + smooth).backward()
+
+
+@pytest.mark.parametrize(
+    ("program", "at"),
+    [
+        (penalty_without_a_graph, penalty),
+        (residual_without_a_graph, residual_without_a_graph),
+        (penalty_read_from_grad, penalty_read_from_grad),
+    ],
+)
+def test_a_derivative_without_a_graph_in_a_loss(
+    program: Callable[[], None], at: Callable[..., object]
+) -> None:
+    found(checked(program), line_of(at, "# the derivative"), "create_graph", "constant")
+
+
+def test_without_a_graph_a_penalty_trains_nothing() -> None:
+    gradients = []
+    for weight, create_graph in ((0.0, False), (10.0, False), (10.0, True)):
+        critic, score, terms = penalty(create_graph=create_graph)
+        (score.mean() + weight * terms.mean()).backward()
+        assert critic.weight.grad is not None
+        gradients.append(critic.weight.grad)
+    assert torch.equal(gradients[0], gradients[1])
+    assert not torch.allclose(gradients[1], gradients[2])
+
+
+def derivatives_that_are_meant_as_numbers() -> None:
+    critic, score, terms = penalty(create_graph=True)
+    (score.mean() + terms.mean()).backward()
+    _, score, terms = penalty(create_graph=False)
+    (score.mean() + terms.mean().detach()).backward()
+    _, score, terms = penalty(create_graph=False)
+    with torch.no_grad():
+        weight = 1 / (1 + terms)
+    (score.squeeze(1) * weight).mean().backward()
+    x = torch.randn(8, 3, requires_grad=True)
+    loss = critic(x).mean()
+    (slope,) = torch.autograd.grad(loss, x, retain_graph=True)
+    (loss + critic(x + 0.1 * slope).mean() + critic(x - slope.sign()).mean()).backward()
+    fast = torch.autograd.grad(critic(torch.randn(8, 3)).mean(), critic.weight)[0]
+    nn.functional.linear(torch.randn(8, 3), critic.weight - 0.1 * fast).mean().backward()
+    energy = nn.Linear(3, 1)
+    score = torch.autograd.grad(energy(x).square().sum(), x)[0]
+    (nn.Linear(3, 3)(x.detach()) - score).square().mean().backward()
+
+
+def test_derivatives_that_are_meant_as_numbers() -> None:
+    fine(checked(derivatives_that_are_meant_as_numbers))
 
 
 # -- checkpoints ------------------------------------------------------------------------------

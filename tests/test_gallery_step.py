@@ -23,7 +23,7 @@ FAILING = programs("step")
 HEALTHY = programs("step_healthy")
 CALLED = '\n\nif __name__ == "__main__":\n    torch.manual_seed(0)\n    kept = program()\n'
 KINDS = {
-    "always skipped", "buffer", "cleared", "clipped", "diverges", "held twice", "kept",
+    "always skipped", "buffer", "cleared", "clipped", "diverges", "falls", "held twice", "kept",
     "never steps", "no gradient", "not clipped", "not held", "rate 0", "rate falls", "replaced",
     "set back", "spoilt", "unfrozen", "unregistered",
 }  # fmt: skip

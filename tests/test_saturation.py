@@ -16,6 +16,7 @@ from agviz.analysis.saturation.openness import openness
 from agviz.analysis.vanishing import GradientFlow
 from agviz.analysis.verdict import verdicts
 from agviz.measure.health import measure
+from agviz.record.gates import gates_of
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -226,3 +227,46 @@ def test_a_hook_that_takes_the_gradient_is_no_saturation(tmp_path: Path) -> None
         steps(model, [*first.parameters(), *head.parameters()], 1e-4)
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert not any(isinstance(each.basis, Saturation) for each in verdicts(trace))
+
+
+# -- gates of an LSTM -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_gates_of_an_lstm_are_those_of_its_cell(*, batch_first: bool) -> None:
+    weights = [torch.randn(16, 3), torch.randn(16, 4), torch.randn(16), torch.randn(16)]
+    of_input, of_state, bias, other = weights
+    x = torch.randn(5, 6, 3)
+    steps = x.transpose(0, 1) if batch_first else x
+    h = c = torch.zeros(steps.shape[1], 4)
+    by_hand = []
+    for step in steps:
+        i, f, g, o = (step @ of_input.T + h @ of_state.T + bias + other).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        by_hand.append(torch.cat([i, f, o], 1).sigmoid())
+    state = torch.zeros(1, steps.shape[1], 4), torch.zeros(1, steps.shape[1], 4)
+    how = True, 1, 0.0, True, False, batch_first
+    found = gates_of((x, state, weights, *how), torch.lstm(x, state, weights, *how))
+    assert found is not None
+    assert torch.allclose(found, torch.stack(by_hand, 1).reshape(-1, 12), atol=1e-6)
+
+
+@pytest.mark.parametrize(("deviation", "is_shut"), [(8.0, True), (0.3, False)])
+def test_gates_of_an_lstm_that_are_shut_from_the_start(
+    deviation: float, *, is_shut: bool, tmp_path: Path
+) -> None:
+    lstm, out = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 2)
+    for weight in lstm.parameters():
+        nn.init.normal_(weight, std=deviation)
+    optimizer = torch.optim.SGD([*lstm.parameters(), *out.parameters()], lr=0.01)
+    with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
+        for _ in range(4):
+            states, _ = lstm(torch.randn(16, 10, 4))
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(out(states[:, -1]), torch.arange(16) % 2).backward()
+            optimizer.step()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        (found,) = verdicts(trace)
+    assert (found.outcome is Outcome.FOUND) is is_shut
+    assert found.heading.startswith("the gates of ") is is_shut

@@ -191,7 +191,7 @@ NONE: Final[dict[Callable[[Parts], None], tuple[Cause, str]]] = {
     out_of_a_state_dict: (Cause.DETACH, "cut by detach(), inside of state_dict()"),
     a_number_of_a_choice: (Cause.INTEGER, "argmax(), which gives int64"),
     as_list: (Cause.LEFT_TORCH, "tolist()"),
-    asked_for_a_number: (Cause.LEFT_TORCH, "__float__()"),
+    asked_for_a_number: (Cause.LEFT_TORCH, "torch, by float()"),
     in_autocast: (Cause.NO_GRAD, "no_grad()"),
     after_steps: (Cause.DETACH, "detach()"),
     printed: (Cause.NOT_IN_LOSS, "mean()"),

@@ -153,6 +153,67 @@ class Vae(nn.Module):
         return decoded
 
 
+def test_what_left_torch_and_came_back_as_a_new_tensor_is_named(tmp_path: Path) -> None:
+    def program() -> None:
+        scale = nn.Linear(2, 1)
+        logits = torch.tensor([one.item() for one in scale(torch.randn(3, 2))])  # cause
+        (logits * torch.ones(1, requires_grad=True)).sum().backward()
+
+    row = asked(tmp_path / "t.agviz", program)["weight"]
+    assert row.cause is Cause.LEFT_TORCH
+    assert "torch.tensor() makes a new tensor" in row.reason
+    assert row.frame is not None
+    assert is_cause(row.frame.line)
+    assert row.remedy.startswith("Use torch.stack")
+
+
+def test_a_sum_of_losses_that_backward_was_not_called_on_is_named(tmp_path: Path) -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.main, self.aux = nn.Linear(2, 1), nn.Linear(2, 1)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.main(x).mean(), self.aux(x).mean()
+
+    def program() -> None:
+        loss, aux = Heads()(torch.randn(3, 2))
+        total = loss + 0.3 * aux  # cause
+        loss.backward()
+        assert total.item() != loss.item() != aux.item()
+
+    row = asked(tmp_path / "t.agviz", program)["aux.weight"]
+    assert row.cause is Cause.NOT_IN_LOSS
+    assert row.frame is not None
+    assert is_cause(row.frame.line)
+
+
+def test_a_clamp_tells_what_it_was_given(tmp_path: Path) -> None:
+    class Actor(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.log_std = nn.Parameter(torch.tensor([-25.0, -30.0]))
+
+        def forward(self) -> Tensor:
+            return self.log_std.clamp(-5, 2)  # cause
+
+    row = asked(tmp_path / "t.agviz", lambda: Actor()().sum().backward())["log_std"]
+    assert row.cause is Cause.DEAD_ACTIVATION
+    assert "outside of its bounds (it was -30 to -25)" in row.reason
+    assert row.frame is not None
+    assert is_cause(row.frame.line)
+
+
+def test_targets_that_are_all_ignored_are_named(tmp_path: Path) -> None:
+    def program() -> None:
+        scores = nn.Linear(2, 3)(torch.randn(4, 2))
+        ignored = torch.full((4,), -100)
+        nn.functional.cross_entropy(scores, ignored, reduction="sum").backward()
+
+    row = asked(tmp_path / "t.agviz", program)["weight"]
+    assert row.reason.endswith("all targets are ignore_index (-100)")
+
+
 def test_a_sample_is_no_rsample(tmp_path: Path) -> None:
     model = Vae()
     rows = asked(tmp_path / "t.agviz", lambda: model(torch.randn(3, 4)).sum().backward())

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 _SOFTMAX: Final = {"softmax": 1, "log_softmax": 0, "softmin": 1}
 """What these give over a single entry."""
+_OVER_CLASSES: Final = frozenset({"cross_entropy", "nll_loss"})
 _AXIS: Final = re.compile(r"\btensor, (?:.*\bdim=)?(-?\d+)\b")
 _NORMALISED: Final = re.compile(r"tensor, (?:normalized_shape=)?\[(\d+(?:, \d+)*)\]")
 _GRID: Final = "grid_sample"
+_IGNORED: Final = re.compile(r"\bignore_index=(-?\d+)")
 
 
 def why_constant(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health | None]) -> str:
@@ -49,6 +51,29 @@ def why_constant(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health |
         span = f"{number(grid.min)} to {number(grid.max)}"
         said += f", at coordinates from {span}; outside of [-1, 1] there is nothing to sample"
     return said
+
+
+def why_ignored(op: ForwardOpRow) -> str:
+    """That no target of a loss over classes counts, of one whose derivative is zero throughout.
+
+    Args:
+        op: its call, to which a gradient came.
+
+    Returns:
+        The end of a sentence; empty: it is no such loss, or classes have weights.
+    """
+    ignored = _IGNORED.search(op.arguments)
+    if last_name(op) not in _OVER_CLASSES or ignored is None or "weight=None" not in op.arguments:
+        return ""
+    return f"all targets are ignore_index ({ignored[1]})"
+
+
+def span(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health | None]) -> str:
+    """From where to where a call's first argument was; empty where that was not measured."""
+    given = health(op.inputs[0]) if op.inputs else None
+    if given is None or given.min is None or given.max is None:
+        return ""
+    return f"it was {number(given.min)} to {number(given.max)}"
 
 
 def _features(op: ForwardOpRow) -> int:

@@ -21,7 +21,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
-from agviz.traces.forward import READS_GRADIENT
+from agviz.traces.forward import INSIDE, READS_GRADIENT
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ class Lineage:
         if roots:
             made = [call.op.id for state in roots for call in state.makers]
             self._before = max(made, default=self._before)
+        self._roots = roots
         self._follow(roots)
 
     def used(self, parameter: str) -> bool:
@@ -161,6 +162,41 @@ class Lineage:
         ]
         return max(found, key=lambda call: call.op.id).op if found else None
 
+    def beside_loss(self, parameter: str) -> ForwardOpRow | None:
+        """The first function that put the loss together with something that depends on a parameter.
+
+        Such a sum has a graph, and is not what backward was called on. None: there is none.
+        """
+        of_loss = {id(state) for state in self._roots}
+        of_parameter = {id(state) for state in self._states(parameter)}
+        for call in self._calls:
+            given = {id(state) for state in call.given if state.attached}
+            made = {id(state) for state in call.made if state.attached}
+            if not made:
+                continue
+            is_of_loss = bool(given & of_loss)
+            if is_of_loss and given & of_parameter - of_loss:
+                return call.op
+            if is_of_loss:
+                of_loss |= made
+            elif given & of_parameter:
+                of_parameter |= made
+        return None
+
+    def made_anew(self, cut: Cut) -> ForwardOpRow | None:
+        """The function that made a tensor of numbers at the line where values left torch."""
+        return next(
+            (
+                call.op
+                for call in self._calls
+                if last_name(call.op) in _MAKES_ANEW
+                and not call.op.inputs
+                and call.op.id > cut.op.id
+                and _is_same_line(call.op.frame, cut.frame)
+            ),
+            None,
+        )
+
     def _states(self, parameter: str) -> list[_State]:
         """What the parameter was, under this name.
 
@@ -186,8 +222,8 @@ class Lineage:
                 state.takers.append(call)
         in_place = _is_in_place(op)
         for row in op.outputs:
-            if row.parameter:
-                continue  # optimizers write them
+            if row.parameter or row.place == INSIDE:
+                continue  # optimizers write them; nobody is given these
             given = any(row.tensor == taken.tensor for taken in op.inputs)
             if given and not in_place:
                 continue  # it gave back what it was given, or keeps statistics there
@@ -342,6 +378,13 @@ class Lineage:
 def _is_alike(cut: Cut, other: Cut) -> bool:
     """Whether both are of the same function at the same line, as in each turn of a loop."""
     return (cut.cause, cut.frame, cut.op.name) == (other.cause, other.frame, other.op.name)
+
+
+def _is_same_line(one: Frame | None, other: Frame | None) -> bool:
+    """Whether two frames are of one line, as that of a comprehension and of what is around it."""
+    return (
+        one is not None and other is not None and (one.file, one.line) == (other.file, other.line)
+    )
 
 
 def _cut(call: _Call, made: _State) -> Cut:

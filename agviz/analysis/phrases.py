@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.causes import Cause
+from agviz.analysis.causes import REMEDIES, Cause
 from agviz.analysis.gradients import GradientRow
 from agviz.analysis.lineage import last_name
 from agviz.words.units import percent
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _WORDS: Final[dict[Cause, str]] = {
     Cause.FROZEN: "requires_grad is False",
     Cause.UNUSED: "no recorded function of the forward took it",
-    Cause.NOT_IN_LOSS: "the loss does not depend on it; {op}() was the last to use it",
+    Cause.NOT_IN_LOSS: "it is not in the loss; {op}() was the last to use it",
     Cause.NOT_REACHED: "not in the graph of the loss",
     Cause.DETACH: "cut by {op}()",
     Cause.DATA: "cut by .data",
@@ -49,7 +50,8 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.ZERO_FACTOR: "{node} multiplied the gradient by zeros",
     Cause.CANCELLED: "the gradients that meet at {node} cancel",
     Cause.UNDERFLOW: "too small for {dtype} ({node})",
-    Cause.VANISHED: "it shrank step by step, most of it in nodes like {node}, until it was 0",
+    Cause.VANISHED: "it vanishes step by step, most of it in {steps}nodes like {node}, until it"
+    " is 0",
     Cause.HOOK: "the hook {hook} made it zero",
     Cause.EMPTY: "it has no elements",
     Cause.NON_FINITE: "{what}",
@@ -70,6 +72,11 @@ _SEVERAL: Final = (
 )
 _BY_DETACHING: Final = frozenset({Cause.DETACH, Cause.DATA})
 _UNKNOWN: Final = {"zero": "{node} put out zeros", "none": "it is not recorded why"}
+_BEYOND: Final = (
+    "{node} let nothing through: wherever a gradient came, what went in is outside of its bounds"
+)
+_CONVERSIONS: Final = re.compile(r"__(float|int|bool|complex|index|array)__")
+"""What Python calls where a program writes ``float(x)``."""
 
 
 def unreached(
@@ -121,8 +128,13 @@ def not_in_graph(
         has_inputs: whether backward was called with ``inputs=``.
     """
     cut = lineage.cut(known_as)
+    if cut is None or cut.cause is Cause.LEFT_TORCH:
+        whole = lineage.beside_loss(known_as)
+        if whole is not None:
+            return _not_the_whole(parameter, graph_task, whole)
     if cut is not None:
-        return _by_cut(parameter, cut, graph_task, lineage.cuts(known_as))
+        row = _by_cut(parameter, cut, graph_task, lineage.cuts(known_as))
+        return _with_new_tensor(row, lineage.made_anew(cut))
     if not lineage.used(known_as):
         return unreached(parameter, Cause.UNUSED, graph_task=graph_task)
     if lineage.is_attached(known_as):
@@ -132,6 +144,32 @@ def not_in_graph(
     if last is None:
         return unreached(parameter, Cause.UNUSED, graph_task=graph_task)
     return unreached(parameter, Cause.NOT_IN_LOSS, graph_task=graph_task, op=last)
+
+
+def _with_new_tensor(row: GradientRow, anew: ForwardOpRow | None) -> GradientRow:
+    """The same, where the line that took numbers out of torch makes a tensor of them."""
+    if row.cause is not Cause.LEFT_TORCH or anew is None:
+        return row
+    reason = f"{row.reason}; {anew.name}() makes a new tensor of the numbers"
+    return row._replace(reason=reason, advice=REMEDIES[Cause.NEW_TENSOR])
+
+
+def _not_the_whole(
+    parameter: ParameterRow, graph_task: int | None, whole: ForwardOpRow
+) -> GradientRow:
+    """The row of a parameter that is in a sum of losses, and not in the one that was chosen."""
+    row = unreached(parameter, Cause.NOT_IN_LOSS, graph_task=graph_task, op=whole)
+    called = f"backward pass {graph_task}" if graph_task is not None else "backward"
+    return row._replace(
+        reason=f"it is not in the loss of {called}, but in what {last_name(whole)}() made of that"
+        " loss and others",
+        advice="Call backward on the whole, if all of it is to be trained.",
+    )
+
+
+def is_bounded(node: str) -> bool:
+    """Whether a node is of a function that is flat outside of bounds, and only there."""
+    return node.startswith(("Clamp", "Hardtanh"))
 
 
 def _by_cut(
@@ -161,7 +199,8 @@ def _by_cut(
 
 def _cut_by(cut: Cut) -> str:
     name = cut.op.name.rpartition("<locals>.")[2]
-    return _WORDS[cut.cause].format(op=last_name(cut.op), name=name, dtype=cut.dtype)
+    op = _CONVERSIONS.sub(r"\1", last_name(cut.op))
+    return _WORDS[cut.cause].format(op=op, name=name, dtype=cut.dtype)
 
 
 def _inside(op: ForwardOpRow) -> str:
@@ -203,6 +242,8 @@ def practically_zero(
     what = f"at {node.short_name}"
     if found.steps > 1:
         what = f"step by step, most of it in nodes like {node.short_name}"
+    if found.steps > 1 and shut is None:
+        what += ", and vanishes over them"
     if shut is not None:
         what += f", which is saturated: it lets {percent(shut)} through"
     if is_sum:
@@ -226,7 +267,8 @@ def practically_zero(
         details=(said,),
     )
     beside = "" if parameter.norm is None else f" beside a parameter of norm {parameter.norm:.3g}"
-    return row._replace(norm=norm, beside=beside)
+    advice = REMEDIES[Cause.VANISHED] if found.steps > 1 and found.cause is Cause.FAINT else ""
+    return row._replace(norm=norm, beside=beside, advice=advice)
 
 
 def learnt(what: str) -> str:
@@ -256,6 +298,7 @@ def by_node(
     end: Vanished | None,
     op: ForwardOpRow | None = None,
     zeros: str = "",
+    steps: int = 0,
 ) -> GradientRow:
     """The row of a parameter whose gradient a node turned into zeros or None.
 
@@ -267,6 +310,7 @@ def by_node(
         op: the torch function that made it, where that is known.
         zeros: what the zeros are by which it was multiplied, or why it gives the same always,
             where that is known.
+        steps: how many nodes of its kind made it smaller, where it vanished; 0: not known.
     """
     if end is None:
         words = "it is not recorded which node made it so"
@@ -275,6 +319,8 @@ def by_node(
     words = _WORDS.get(end.cause, _UNKNOWN[gradient])
     if end.cause is Cause.MASKED and node.short_name.startswith("Embedding"):
         words = "{node} let nothing through: the row of its padding_idx gets no gradient"
+    if end.cause is Cause.DEAD_ACTIVATION and is_bounded(node.short_name):
+        words = _BEYOND
     if end.cause is Cause.NOT_IN_LOSS:
         words = "the loss uses no part of what depends on it ({node})"
     return _row(
@@ -287,6 +333,7 @@ def by_node(
             hook=end.hook,
             op="" if op is None else last_name(op),
             arguments="" if op is None else op.arguments,
+            steps=f"{steps:,} " if steps > 1 else "",
         )
         + zeros,
         frame=None if node.is_leaf else node.frame,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
 from agviz.analysis.code_search import assignment, decorator_around, definition, only_call
-from agviz.analysis.constant_calls import why_constant
+from agviz.analysis.constant_calls import span, why_constant, why_ignored
 from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
@@ -19,6 +19,7 @@ from agviz.analysis.measures import bad, counts
 from agviz.analysis.pass_marks import PassMark, marks
 from agviz.analysis.phrases import (
     by_node,
+    is_bounded,
     learnt,
     not_in_graph,
     practically_zero,
@@ -54,6 +55,10 @@ HINT: Final = (
 UNNAMED: Final = (
     "Parameters are known by the modules that are called while they are recorded; "
     "agviz.trace(model) knows them beforehand."
+)
+_BOUNDED: Final = (
+    "Nothing leads back from there: look at scale, units and start values of what goes in, or bound"
+    " it by a function with a slope throughout (tanh, sigmoid)."
 )
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
 _WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
@@ -412,28 +417,43 @@ class _Why:
     ) -> GradientRow:
         end = self._vanishing.find(graph_task, leaf)
         op = None if end is None else self._op_of(end.graph_task, end.node.index)
-        zeros = ""
+        steps = 0
         if end is not None and end.cause is Cause.UNDERFLOW:
             shrunk = self._faint(end.graph_task).shrunk(end.node.index)
             if shrunk is not None:
                 end, op = end._replace(cause=Cause.VANISHED, node=shrunk.node), None
+                steps = shrunk.steps
         if end is not None and op is not None:
             end = self._by_factors(end, op)
-        if op is not None and end is not None and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
-            zeros = next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
-        elif op is not None and end is not None and end.cause in {Cause.FLAT, Cause.UNKNOWN}:
-            constant = why_constant(op, self._health)
-            zeros = f": {constant}" if constant else ""
+        zeros = "" if end is None or op is None else self._because(end, op)
         if end is not None and self._is_difference(parameter, end):
             end = end._replace(cause=Cause.DIFFERENCE)
-        row = by_node(parameter, gradient, graph_task, end, op, zeros)
-        if end is not None and op is not None and end.cause is Cause.ZERO_FACTOR:
-            row = row._replace(advice=self._of_zeros(op))
-        if end is not None and op is not None and end.cause is Cause.DROPPED:
+        row = by_node(parameter, gradient, graph_task, end, op, zeros, steps)
+        return row if end is None else self._completed(row, end, op)
+
+    def _because(self, end: Vanished, op: ForwardOpRow) -> str:
+        """What the function was given that explains the end of a gradient; empty: not known."""
+        if end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
+            return next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
+        if end.cause in {Cause.FLAT, Cause.UNKNOWN}:
+            constant = why_constant(op, self._health) or why_ignored(op)
+            return f": {constant}" if constant else ""
+        if end.cause is Cause.DEAD_ACTIVATION and is_bounded(end.node.short_name):
+            came = span(op, self._health)
+            return f" ({came})" if came else ""
+        return ""
+
+    def _completed(self, row: GradientRow, end: Vanished, op: ForwardOpRow | None) -> GradientRow:
+        """The row with another line or advice than its cause alone gives."""
+        if end.cause is Cause.DEAD_ACTIVATION and is_bounded(row.node_name):
+            return row._replace(advice=_BOUNDED)
+        if op is not None and end.cause is Cause.ZERO_FACTOR:
+            return row._replace(advice=self._of_zeros(op))
+        if op is not None and end.cause is Cause.DROPPED:
             name = last_name(op)
             is_called_here = row.frame is not None and name in row.frame.source
             return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
-        if end is not None and end.cause is Cause.HOOK and row.frame is None:
+        if end.cause is Cause.HOOK and row.frame is None:
             return row.at(definition(self._trace, end.hook))
         return row
 

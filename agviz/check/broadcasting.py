@@ -1,17 +1,25 @@
-"""Losses of tensors whose shapes only fit because both are expanded."""
+"""Losses of tensors whose shapes only fit because both are expanded.
+
+Note [Expanded by mistake]
+A column of shape (N, 1) and a flat tensor of shape (N,) give (N, N), each number of the one with
+each of the other. What came of it is followed through functions that work number by number, until
+it is summed up to a scalar with a graph, or given to a loss. It is meant, and followed no more,
+where the column was made to be expanded (``x[:, None]``), where the flat tensor is a view of the
+column or a grid (``linspace``), and where it meets another tensor of shape (N, N), as a mask of
+pairs or distances.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-
-from agviz.check.saved import seen
+from torch.utils.weak import WeakTensorKeyDictionary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping, MutableMapping, Sequence
 
 _LOSSES: Final = {
     "gaussian_nll_loss",
@@ -23,14 +31,21 @@ _LOSSES: Final = {
     "smooth_l1_loss",
     "soft_margin_loss",
 }
-_SUBTRACTIONS: Final = {"sub", "__sub__", "__rsub__", "rsub", "subtract"}
+_EXPANDING: Final = frozenset({"add", "div", "maximum", "minimum", "mul", "rsub", "sub", "truediv"})
+"""Functions of two tensors, as :func:`_last` names them."""
+_ALSO: Final = {"subtract": "sub", "multiply": "mul", "divide": "div", "radd": "add", "rmul": "mul"}
+_NUMBER_BY_NUMBER: Final = _EXPANDING | {
+    *("abs", "clamp", "clamp_max", "clamp_min", "exp", "expm1", "float", "gelu", "log", "log1p"),
+    *("logsigmoid", "neg", "pow", "relu", "rpow", "rtruediv", "sigmoid", "softplus", "sqrt"),
+    *("square", "tanh", "to", "where"),
+    *("eq", "ge", "gt", "le", "logical_and", "logical_not", "logical_or", "lt", "ne"),
+}
 _REDUCTIONS: Final = {"mean", "sum"}
+_GRIDS: Final = frozenset({"arange", "linspace", "logspace"})
 _SHAPING: Final = ("Expand", "Index", "Reshape", "Select", "Slice", "Unsqueeze", "View")
 """Nodes by which a column is made on purpose."""
 _MOST_STEPS: Final = 6
 """Nodes from a column to where it was made."""
-_MOST_NODES: Final = 24
-"""Between a difference and the sum of it."""
 
 
 class ExpandedLoss(NamedTuple):
@@ -40,42 +55,109 @@ class ExpandedLoss(NamedTuple):
     """The stack of the call that expands them."""
     one: tuple[int, ...]
     other: tuple[int, ...]
+    is_compared: bool
+    """Whether the one is held against the other, not put together with it in another way."""
 
 
-def expanded_loss(
-    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], captured: Any
+class ExpandedTensors:
+    """Follows what was expanded by mistake through the calls of a program."""
+
+    def __init__(self) -> None:
+        self._expanded: MutableMapping[Tensor, ExpandedLoss] = WeakTensorKeyDictionary()
+        self._grids: MutableMapping[Tensor, bool] = WeakTensorKeyDictionary()
+
+    def called(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, captured: Any
+    ) -> ExpandedLoss | None:
+        """A call has returned; gives what it made a loss of by mistake.
+
+        Args:
+            name: of the function.
+            args: what it was given.
+            kwargs: the same, by name.
+            result: what it gave.
+            captured: its stack.
+        """
+        last = _last(name)
+        if last in _LOSSES:
+            return _expanded_loss(args, kwargs, captured) or self._given_to_loss(args, kwargs)
+        if not isinstance(result, Tensor):
+            return None
+        given = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
+        if last in _GRIDS:
+            self._grids[result] = True
+        elif last in _REDUCTIONS:
+            is_loss = not result.dim() and result.grad_fn is not None
+            return self._expanded.get(given[0]) if is_loss and given and self._expanded else None
+        elif last in _NUMBER_BY_NUMBER:
+            self._follow(last, given, result, captured)
+        return None
+
+    def _follow(self, last: str, given: Sequence[Tensor], result: Tensor, captured: Any) -> None:
+        if self._grids and all(each in self._grids for each in given):
+            self._grids[result] = True
+        found = [self._expanded[each] for each in given if each in self._expanded]
+        if found:
+            is_met = any(
+                each.shape == result.shape and each not in self._expanded for each in given
+            )
+            if not is_met:
+                self._expanded[result] = found[0]
+        elif last in _EXPANDING and len(given) == 2 and self._is_outer(*given):
+            column, flat = sorted(given, key=lambda each: -each.dim())
+            shapes = tuple(column.shape), tuple(flat.shape)
+            self._expanded[result] = ExpandedLoss(captured, *shapes, last in {"sub", "rsub"})
+
+    def _is_outer(self, one: Tensor, other: Tensor) -> bool:
+        """Note [Expanded by mistake]."""
+        column, flat = sorted((one, other), key=lambda each: -each.dim())
+        return (
+            column.dim() == flat.dim() + 1 == 2
+            and tuple(column.shape) == (len(flat), 1)
+            and len(flat) > 1
+            and not _is_made_to_expand(column)
+            and not (
+                flat._is_view() and flat._base is (column._base if column._is_view() else column)
+            )
+            and flat not in self._grids
+        )
+
+    def _given_to_loss(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ExpandedLoss | None:
+        compared = _compared(args, kwargs)
+        found = [self._expanded[each] for each in compared if each in self._expanded]
+        if not found or not any(each.requires_grad for each in compared):
+            return None
+        largest = max(each.numel() for each in compared)
+        is_met = any(each.numel() == largest and each not in self._expanded for each in compared)
+        return None if is_met else found[0]
+
+
+def _last(name: str) -> str:
+    """``sub`` of ``Tensor.sub``, ``Tensor.__sub__`` and ``torch.subtract``."""
+    last = name.rpartition(".")[2].strip("_")
+    return _ALSO.get(last, last)
+
+
+def _compared(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """What a loss is given to compare."""
+    tensors = (*args[:2], kwargs.get("input"), kwargs.get("target"))
+    return [each for each in tensors if isinstance(each, Tensor)][:2]
+
+
+def _expanded_loss(
+    args: Sequence[Any], kwargs: Mapping[str, Any], captured: Any
 ) -> ExpandedLoss | None:
     """A loss function of torch that is given shapes of which both must be expanded."""
-    if name.rpartition(".")[2] not in _LOSSES:
+    shapes = [tuple(each.shape) for each in _compared(args, kwargs)]
+    if len(shapes) < 2 or not both_expand(shapes[0], shapes[1]):
         return None
-    tensors = (*args[:2], kwargs.get("input"), kwargs.get("target"))
-    shapes = [tuple(each.shape) for each in tensors if isinstance(each, Tensor)]
-    if len(shapes) < 2 or not both_expand(*shapes[:2]):
-        return None
-    return ExpandedLoss(captured, *shapes[:2])
-
-
-def is_outer_difference(name: str, args: Sequence[Any]) -> bool:
-    """Whether this subtracts a column from a flat tensor of the same length, by mistake.
-
-    A column that is a view, like ``x[:, None]``, or is made of one, is meant to be expanded.
-    """
-    if name.rpartition(".")[2] not in _SUBTRACTIONS or len(args) < 2:
-        return False
-    if not all(isinstance(each, Tensor) for each in args[:2]):
-        return False
-    column, flat = sorted(cast("Sequence[Tensor]", args[:2]), key=lambda each: -each.dim())
-    return (
-        column.dim() == flat.dim() + 1 == 2
-        and tuple(column.shape) == (len(flat), 1)
-        and len(flat) > 1
-        and not _is_made_to_expand(column)
-    )
+    return ExpandedLoss(captured, shapes[0], shapes[1], is_compared=True)
 
 
 def _is_made_to_expand(column: Tensor) -> bool:
     if column._is_view():
-        return True
+        base = column._base
+        return base is None or base.dim() != 2 or base.shape[1] != 1  # else rows of a column
     node: Any = column.grad_fn
     for _ in range(_MOST_STEPS):
         if node is None:
@@ -85,36 +167,6 @@ def _is_made_to_expand(column: Tensor) -> bool:
         below = [child for child, _ in node.next_functions if child is not None]
         node = below[0] if len(below) == 1 else None
     return False
-
-
-def reduced_difference(name: str, result: Any) -> Any:
-    """The stack of such a difference that is now summed up to a scalar; None: there is none."""
-    if name.rpartition(".")[2] not in _REDUCTIONS:
-        return None
-    if not isinstance(result, Tensor) or result.dim() or result.grad_fn is None:
-        return None
-    waiting: list[Any] = [result.grad_fn]
-    met = set(waiting)
-    for _ in range(_MOST_NODES):
-        if not waiting:
-            break
-        node = waiting.pop(0)
-        then = seen(node)
-        if then is not None and then.is_outer:
-            return then.captured
-        below = [child for child, _ in node.next_functions if child is not None]
-        if node is not result.grad_fn:  # what is computed of it element by element is as large
-            shape = node._input_metadata[0].shape
-            below = [child for child in below if _gives(child, shape)]
-        waiting += [child for child in below if child not in met]
-        met.update(below)
-    return None
-
-
-def _gives(node: Any, shape: Sequence[int]) -> bool:
-    """Whether what a node's function gave has a shape."""
-    given = node._input_metadata
-    return bool(given) and tuple(given[0].shape) == tuple(shape)
 
 
 def both_expand(one: tuple[int, ...], other: tuple[int, ...]) -> bool:

@@ -104,6 +104,7 @@ def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
     )
     found = [
         *_losses(watch),
+        *_derivatives(watch),
         *_changed(watch),
         *_recomputed(watch),
         *_hooks(watch),
@@ -143,16 +144,39 @@ def _named(parameter: str, tensor: Tensor) -> str:
 
 def _losses(watch: GradientWatch) -> Iterator[Verdict]:
     for loss in watch.losses:
-        shapes = "a column of shape (N, 1) and a flat tensor of shape (N,)"
-        if loss.one:
-            shapes = f"shapes {write_shape(loss.one)} and {write_shape(loss.other)}"
+        shapes = f"shapes {write_shape(loss.one)} and {write_shape(loss.other)}"
+        if loss.is_compared:
+            said = (
+                f"The loss compares {shapes}: each is expanded along the other, so that every"
+                " output is held against every target, and the gradient pulls all outputs towards"
+                " the mean of the targets."
+            )
+        else:
+            said = (
+                f"What the loss is made of puts together {shapes}: each is expanded along the"
+                " other, so that every sample meets what belongs to every other one."
+            )
         yield _found(
             "the shapes of a loss broadcast",
             watch.frame(loss.captured),
-            f"The loss compares {shapes}: each is expanded along the other, so that every output is"
-            " held against every target, and the gradient pulls all outputs towards the mean of the"
-            " targets. Give both the same shape: squeeze(1) of the one, or unsqueeze(1) of the"
+            f"{said} Give both the same shape: squeeze(1) of the one, or unsqueeze(1) of the"
             " other.",
+        )
+
+
+def _derivatives(watch: GradientWatch) -> Iterator[Verdict]:
+    for term in watch.derivatives.terms:
+        taken, added = watch.frame(term.derivative.captured), watch.frame(term.captured)
+        what, remedy = "autograd.grad gives it", "Give grad create_graph=True"
+        if term.derivative.is_read:
+            what = ".grad is"
+            remedy = "Take it by torch.autograd.grad(..., create_graph=True)"
+        yield _found(
+            "a derivative in the loss has no graph: create_graph is missing",
+            taken,
+            f"{what} without a graph, and{_at(added)} what was made of it is added to the loss: a"
+            " constant there. The loss becomes larger by it, and no gradient leads from it to the"
+            f" parameters. {remedy}; if it is to be a constant, detach() says so.",
         )
 
 
@@ -444,7 +468,7 @@ def _nothing(watch: GradientWatch, report: CheckReport) -> Verdict:
         looked.append(f"{passes} in float32 against float64")
     if report.compiled:
         looked.append("the same under torch.compile")
-    looked.append("the shapes of losses")
+    looked.append("the shapes of losses and derivatives that they are made of")
     passes = plural(report.passes, "backward pass", "backward passes")
     said = [f"Looked at, in {passes}: {', '.join(looked)}."]
     reasons = list(report.not_judged.items())

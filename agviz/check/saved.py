@@ -55,8 +55,6 @@ class NodeThen(NamedTuple):
     called: str
     """That torch function."""
     saved: tuple[SavedThen, ...]
-    is_outer: bool
-    """Whether it subtracts tensors of which each was expanded."""
 
 
 class Write(NamedTuple):
@@ -91,16 +89,13 @@ class SavedTensors:
         self._names: dict[type, tuple[str, ...]] = {}
         self._writes: defaultdict[int, list[Write]] = defaultdict(list)
 
-    def made(
-        self, results: Sequence[Tensor], numbers: range, then: tuple[int, Any, str], *, outer: bool
-    ) -> None:
+    def made(self, results: Sequence[Tensor], numbers: range, then: tuple[int, Any, str]) -> None:
         """Take the checksums of what new nodes saved.
 
         Args:
             results: what a call gave.
             numbers: sequence numbers of the nodes that it made.
             then: the moment, the stack, the torch function.
-            outer: whether it expanded both of the tensors that it subtracts.
         """
         pending = [each.grad_fn for each in results if each.grad_fn is not None]
         while pending:
@@ -112,7 +107,7 @@ class SavedTensors:
                 for name, tensor in self._tensors(node)
                 if (found := checksum(tensor)) is not None
             )
-            node.metadata[_KEY] = NodeThen(*then, saved, outer)
+            node.metadata[_KEY] = NodeThen(*then, saved)
             pending += [child for child, _ in node.next_functions]
 
     def written(self, tensor: Tensor, write: Write) -> None:

@@ -47,6 +47,7 @@ class GradientCheck:
             self._watch.backward_begins,
             self._watch.backward_ended,
             self._watch.backward_left,
+            self._watch.grad_gave,
         )
         self._forget = after_import(
             "torch._dynamo.eval_frame", self._watch.stay_out_of_compiled_code

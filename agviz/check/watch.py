@@ -12,14 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 from torch import Tensor
 
-from agviz.check.broadcasting import (
-    ExpandedLoss,
-    expanded_loss,
-    is_outer_difference,
-    reduced_difference,
-)
+from agviz.check.broadcasting import ExpandedLoss, ExpandedTensors
 from agviz.check.hooks import RepeatedHook, repeated_hooks
 from agviz.check.kept_call import KeptCalls
+from agviz.check.plain_derivatives import PlainDerivatives
 from agviz.check.precision.tape import ForwardTapes
 from agviz.check.ranks.watch import RankWatch
 from agviz.check.recomputation import Modes, Recomputations, random_state
@@ -58,7 +54,6 @@ class _WatchedCall:
     __slots__ = (
         "captured",
         "first_nr",
-        "is_outer",
         "kept",
         "name",
         "random_state",
@@ -73,7 +68,6 @@ class _WatchedCall:
         self.first_nr: int = _C._autograd._get_sequence_nr()
         self.kept: KeptCall | None = None
         self.taped: TapeCall | None = None
-        self.is_outer = False
         self.words = ""
         self.random_state = 0
         self.written: list[Tensor] = []
@@ -97,6 +91,8 @@ class GradientWatch(CheckForward):
         self.modes = Modes(lambda: self._moment, self._capture)
         self.changed: list[ChangedTensor] = []
         self.losses: list[ExpandedLoss] = []
+        self.expanded = ExpandedTensors()
+        self.derivatives = PlainDerivatives()
         self.hooks: dict[str, RepeatedHook] = {}
         """By name of the parameter."""
         self.ranks: RankWatch | None = None
@@ -163,7 +159,6 @@ class GradientWatch(CheckForward):
                     call.kept = self.calls.before(name, args)
                 elif _writes(name):
                     call.written = _first_tensors(args, kwargs)
-                call.is_outer = torch.is_grad_enabled() and is_outer_difference(name, args)
                 if self.recomputations.running():
                     call.words = words(args, kwargs)
                     call.random_state = random_state(name, next(iter(_tensors(args)), None))
@@ -199,7 +194,7 @@ class GradientWatch(CheckForward):
                 if end > call.first_nr:
                     then = (self._moment, call.captured, call.name)
                     results = given or call.written
-                    self.saved.made(results, range(call.first_nr, end), then, outer=call.is_outer)
+                    self.saved.made(results, range(call.first_nr, end), then)
                     self._custom_function(call, args, given)
                 if self.recomputations.running():
                     self._in_checkpoint(call, given)
@@ -220,6 +215,9 @@ class GradientWatch(CheckForward):
             if self._is_listening and len(self.changed) < _MOST_CHANGED:
                 with torch._C.DisableTorchFunction():
                     nodes = nodes_to_run(roots, inputs)
+                    self.derivatives.backward_begins(nodes)
+                    if not inputs:
+                        self.derivatives.accumulated(nodes)
                     self.changed += self.saved.changed(nodes)
                     for each in repeated_hooks(nodes):
                         self.hooks.setdefault(self.parameter(each.tensor), each)
@@ -235,6 +233,15 @@ class GradientWatch(CheckForward):
         try:
             with torch._C.DisableTorchFunction():
                 self.tapes.backward_ended(tape)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+            self._give_up(error)
+
+    def grad_gave(self, roots: Any, inputs: Any, result: Any) -> None:
+        """A call of ``grad`` has given derivatives that have no graph."""
+        try:
+            if self._is_listening:
+                with torch._C.DisableTorchFunction():
+                    self.derivatives.given(roots, inputs, result, self._capture())
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self._give_up(error)
 
@@ -276,10 +283,8 @@ class GradientWatch(CheckForward):
     def _loss(
         self, call: _WatchedCall, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        found = expanded_loss(call.name, args, kwargs, call.captured)
-        captured = reduced_difference(call.name, result)
-        if captured is not None:
-            found = ExpandedLoss(captured, (), ())
+        found = self.expanded.called(call.name, args, kwargs, result, call.captured)
+        self.derivatives.called(call.name, args, kwargs, result, call.captured)
         if found is not None and len(self.losses) < _MOST_LOSSES:
             self.losses.append(found)
 
@@ -341,6 +346,7 @@ def watched_engine(
     begins: Callable[[Any, Any, Any], ForwardTape | None],
     ended: Callable[[ForwardTape], None],
     left: Callable[[], None],
+    gave: Callable[[Any, Any, Any], None],
 ) -> Any:
     """An engine that runs everything on ``own``, and says when a call begins and has ended.
 
@@ -349,6 +355,7 @@ def watched_engine(
         begins: gets roots, gradients and inputs of a call; gives the tape of its forward.
         ended: gets the tape, when the call has left its gradients.
         left: is called when the call has ended, well or not.
+        gave: gets roots, inputs and result of a call that gave derivatives without a graph.
     """
 
     class _Engine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
@@ -367,6 +374,8 @@ def watched_engine(
                 result = own.run_backward(*args, **kwargs)
             finally:
                 left()
+            if not told.get("accumulate_grad") and not told.get("create_graph"):
+                gave(told.get("tensors"), inputs, result)
             is_plain = told.get("accumulate_grad") and not inputs and not told.get("create_graph")
             if tape is not None and is_plain:
                 ended(tape)

@@ -34,10 +34,11 @@ from agviz.record import capturing, mode_stack, torch_functions
 from agviz.record.arguments import tensors_given, tensors_of, words
 from agviz.record.elements.forward_origins import is_wrong
 from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
+from agviz.record.gates import NAME, gates_of
 from agviz.record.provenance import Provenance
 from agviz.record.swapping import when_swapped
 from agviz.record.tensor_identity import NO_MEMORY, Identities
-from agviz.traces.forward import READS_GRADIENT
+from agviz.traces.forward import INSIDE, READS_GRADIENT
 from agviz_engine.emit import Emitter
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.tensor_facts import UNKNOWN_NODE, node_nr_reader
@@ -320,6 +321,7 @@ class CheckForward:
                     return
                 made = _made(given, changed)
                 outputs = self._outputs(name, made)
+                inside = gates_of(args, result) if name == NAME and given else None
                 sequence_nr = self._sequence_nr(given or changed, call.first_nr, end)
                 located: Sequence[LocatedElements] = ()
                 if self.origins is not None and any(map(is_wrong, (*outputs, *call.inputs))):
@@ -331,6 +333,8 @@ class CheckForward:
                         outputs,
                         [tensor for _, tensor in made],
                     )
+                if inside is not None:
+                    outputs = [*outputs, self._described(INSIDE, inside, measures=True)]
             self._waiting.append(
                 ForwardOp(
                     call.id,

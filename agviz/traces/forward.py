@@ -20,6 +20,9 @@ NONFINITE: Final = (
 """Condition of the functions that gave back, or made of an argument, something not finite."""
 
 
+INSIDE: Final = "(gates)"
+"""The place, among outputs, of what a function works out inside and does not give: the gates of an
+LSTM, as far as they follow from its arguments."""
 READS_GRADIENT: Final = "Tensor.grad.__get__"
 """The function that reads ``.grad``; recorded of tensors only that are no leaves and keep none."""
 GRADIENT_READS: Final = f"name IN (SELECT id FROM string WHERE text = '{READS_GRADIENT}')"  # noqa: S608 - ours

@@ -295,7 +295,7 @@ class ForwardTensorRow(NamedTuple):
     place: str
     """Its place: number of the argument, or its name, ``0[3]`` in a list; ``""`` for the only
     result. Among outputs the place of an argument in parentheses, ``(0)``, marks one that the
-    function changed without giving it back."""
+    function changed without giving it back; ``(gates)`` what an LSTM works out inside."""
     tensor: int
     """Number of the tensor in order of first appearance: equal for one and the same tensor only."""
     memory: int

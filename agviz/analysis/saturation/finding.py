@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.place import backward_pass
+from agviz.analysis.saturation.gates import shut_gates
 from agviz.analysis.saturation.judging import saturated
+from agviz.analysis.saturation.openness import SLOPES
 from agviz.analysis.saturation.reading import RunSaturation
 from agviz.words.labels import of_owner
 from agviz.words.units import percent, plural
@@ -15,6 +17,7 @@ from agviz.words.units import percent, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from agviz.analysis.saturation.gates import ShutGates
     from agviz.analysis.saturation.judging import Saturated, Trend
     from agviz.measure.values import Health
     from agviz.traces.reader import Trace
@@ -96,8 +99,32 @@ def saturation(trace: Trace, graph_task: int | None = None) -> Saturation | None
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    found = saturated(RunSaturation(trace, graph_task))
-    return _told(trace, found) if found else None
+    run = RunSaturation(trace, graph_task)
+    found = saturated(run)
+    if found:
+        return _told(trace, found)
+    gates = shut_gates(run)
+    return None if gates is None else _of_gates(gates)
+
+
+def _of_gates(found: ShutGates) -> Saturation:
+    what = f"the LSTM {found.op.module}" if found.op.module else "an LSTM"
+    return Saturation(
+        trend="start",
+        function="sigmoid",
+        module=found.op.module or "",
+        graph_task=found.graph_task,
+        frame=found.op.frame,
+        heading=f"the gates of {what} are saturated from the first backward pass on",
+        paragraph=(
+            f"In backward pass {found.graph_task} its input, forget and output gates are so near to"
+            f" 0 or 1 that the slope of their sigmoids is {percent(found.open)} of what it is where"
+            " they are half open; it was no better before anything was learnt. What enters them"
+            " is too large: use smaller initial weights, or normalise the input."
+        ),
+        slope=found.open * SLOPES["sigmoid"],
+        evidence=(f"mean slope in backward pass {found.graph_task}: {found.open:.3f} of 1/4",),
+    )
 
 
 def _told(trace: Trace, found: list[Saturated]) -> Saturation:

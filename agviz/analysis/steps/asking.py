@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agviz.analysis.steps import clearing, holding, idling, rates, spoiling, undoing
+from agviz.analysis.steps import (
+    clearing,
+    falling,
+    holding,
+    idling,
+    rates,
+    spoiling,
+    still,
+    undoing,
+)
 from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
@@ -27,6 +36,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *holding.holding(run),
         *holding.held_twice(run),
         *rates.rates(run),
+        *still.still(run),
         *spoiling.never_steps(run),
         *undoing.set_back(run),
         *undoing.shrunk(run),
@@ -34,7 +44,8 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     ]
     if not any(found.kind in {"replaced", "unregistered"} for found in causes):
         causes += holding.without_gradient(run)
-    return causes or [*rates.diverging(run)] or [*spoiling.spoilt(run)] or [*spoiling.buffers(run)]
+    trends = [*rates.diverging(run)] or [*falling.falling(run)]
+    return causes or trends or [*spoiling.spoilt(run)] or [*spoiling.buffers(run)]
 
 
 def note_on_steps(trace: Trace) -> str:
