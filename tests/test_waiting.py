@@ -11,7 +11,7 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -214,7 +214,7 @@ def test_a_frame_that_is_traced_keeps_its_locals() -> None:
     gate, other, is_there = threading.Lock(), threading.Lock(), threading.Event()
     found = []
 
-    def trace(_frame: FrameType, event: str, _argument: object) -> object:
+    def trace(_frame: FrameType, event: str, _argument: object) -> Any:
         if event == "line" and other.locked() and not is_there.is_set():
             is_there.set()
             with gate:

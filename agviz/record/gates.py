@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
+
+from agviz.measure.health import unseen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,10 +40,16 @@ def gates_of(args: Sequence[Any], result: Any) -> Tensor | None:
     to_input, to_state = weights[:2]
     hidden = to_state.shape[1]
     tensors = (data, state, *weights[:4])
-    is_plain = all(each.device.type == "cpu" and each.dtype == data.dtype for each in tensors)
+    is_plain = all(
+        type(each) in (Tensor, Parameter)
+        and each.device.type == "cpu"
+        and each.dtype == data.dtype
+        and each.is_floating_point()
+        for each in tensors
+    )
     if not is_plain or not data.numel() or to_input.shape[0] != 4 * hidden:
         return None
-    with torch.no_grad():
+    with unseen():
         outputs = cast("Tensor", result[0])
         steps = data if batch_first else data.transpose(0, 1)
         given = outputs if batch_first else outputs.transpose(0, 1)
