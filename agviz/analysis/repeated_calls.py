@@ -102,19 +102,18 @@ def _repeated(trace: Trace, graph_task: int) -> RepeatedCalls | None:
     numbers: Counter[object] = Counter()
     total = 0
     for op in ops:
-        made = _made(op)
-        if not made:
-            continue
-        total += sum(map(_numbers, made))
+        made = sum(map(_numbers, op.outputs)) if _is_new(op) else 0
+        total += made
         given = [same.get(each, each) for each in map(_value, op.inputs)]
         key = op.name, op.arguments, op.stack, tuple(given)
         known = first.setdefault(key, op)
-        if not given or (known is not op and not _are_equal(_made(known), made)):
+        if known is not op and _are_equal(known.outputs, op.outputs):
+            same |= zip(map(_value, op.outputs), map(_value, known.outputs), strict=True)
+        elif known is not op:
             continue
-        times[key] += 1
-        if known is not op:
-            same |= zip(map(_value, made), map(_value, _made(known)), strict=True)
-            numbers[key] += sum(map(_numbers, made))
+        if given:
+            times[key] += 1
+            numbers[key] += made if known is not op else 0
     often = [key for key, count in times.items() if count >= _LEAST_TIMES]
     if not often:
         return None
@@ -139,12 +138,9 @@ def _repeated(trace: Trace, graph_task: int) -> RepeatedCalls | None:
     )
 
 
-def _made(op: ForwardOpRow) -> Sequence[ForwardTensorRow]:
-    """Tensors that it gave back in memory of their own."""
-    taken = {tensor.memory for tensor in op.inputs}
-    if any(tensor.memory in taken for tensor in op.outputs):
-        return ()
-    return op.outputs
+def _is_new(op: ForwardOpRow) -> bool:
+    """Whether it gave back memory of its own: no view, and nothing that it was given."""
+    return {each.memory for each in op.outputs}.isdisjoint(each.memory for each in op.inputs)
 
 
 def _value(tensor: ForwardTensorRow) -> tuple[int, int | None]:
