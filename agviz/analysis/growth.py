@@ -11,6 +11,7 @@ from agviz.analysis.longer_tensors import longer_tensors
 from agviz.analysis.recomputed import recomputed
 from agviz.analysis.repeated_backward import repeated_backward
 from agviz.analysis.repeated_calls import repeated_calls
+from agviz.analysis.stored_tensors import stored_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,15 +23,16 @@ if TYPE_CHECKING:
     from agviz.analysis.recomputed import Recomputed
     from agviz.analysis.repeated_backward import RepeatedBackward
     from agviz.analysis.repeated_calls import RepeatedCalls
+    from agviz.analysis.stored_tensors import StoredTensors
     from agviz.traces.reader import Trace
 
 Growth: TypeAlias = (
     "KeptGraphs | GraphGrowth | HookGrowth | LongerTensors"
-    " | Recomputed | RepeatedBackward | RepeatedCalls"
+    " | Recomputed | RepeatedBackward | RepeatedCalls | StoredTensors"
 )
 
 _QUESTIONS: Final[tuple[Callable[[Trace], Growth | None], ...]] = (
-    *(kept_graphs, graph_growth, hook_growth, longer_tensors),
+    *(kept_graphs, graph_growth, hook_growth, longer_tensors, stored_tensors),
     *(recomputed, repeated_backward, repeated_calls),
 )
 

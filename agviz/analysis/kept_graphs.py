@@ -128,7 +128,7 @@ def kept_graphs(trace: Trace) -> KeptGraphs | None:
     last = looks[-1]
     if not last.is_growing:
         return None
-    searched = next((look for look in reversed(looks) if look.holders), None)
+    searched = next((look for look in reversed(looks) if look.is_searched), None)
     holder = None if searched is None else searched.holders[0]
     if holder is not None and searched is not None and 2 * holder.reached < searched.alive:
         holder = None
@@ -172,14 +172,14 @@ def _frame(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> Frame |
         running = [each for each in (call, made) if each is not None]
         functions = {each.function for each in running}
         for file in dict.fromkeys(each.file for each in running):
-            lines = list(_adding(trace.source(file), holder.name))
+            lines = list(adding(trace.source(file), holder.name))
             if lines:
                 line = next((one for one in lines if one[1] in functions), lines[0])
                 return Frame(file, *line, False)
     return made
 
 
-def _adding(source: list[str], name: str) -> Iterator[tuple[int, str]]:
+def adding(source: list[str], name: str) -> Iterator[tuple[int, str]]:
     """Lines and functions in which something is put into a container, as far as its name tells."""
     last = name.rpartition(".")[2]
     for function, node in with_functions(parsed(source)):

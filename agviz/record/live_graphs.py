@@ -19,7 +19,17 @@ from types import CellType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.files import Files
-from agviz.traces.live_graphs import CLOSURE, CONTAINER, GRADIENT, TENSOR, Holder, LiveGraphsLook
+from agviz.traces.live_graphs import (
+    CLOSURE,
+    CONTAINER,
+    GRADIENT,
+    LONGER,
+    STORED,
+    STORED_GRAPHS,
+    TENSOR,
+    Holder,
+    LiveGraphsLook,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +54,12 @@ _TIMES_LATER: Final = 4
 _MOST_TENSORS: Final = 20_000
 _MOST_NODES: Final = 200_000
 _MOST_DESCRIBED: Final = 64
+_MOST_COUNTED: Final = 20_000
+"""Nodes behind all tensors, up to which they are counted."""
+_MOST_NAMED: Final = 6
+"""Of the tensors that came since the count before."""
+_AS_BEFORE: Final = 0.75
+"""What is more with each pass must at least be this share of what was more before."""
 _DEPTH: Final = 3
 """Containers within each other through which a name is looked for."""
 _LRU_CACHE: Final = type(lru_cache(int))
@@ -71,6 +87,16 @@ class _Named(NamedTuple):
     """Definition of the function whose closure it is in."""
 
 
+class _Census(NamedTuple):
+    """Everything that is alive when a pass begins."""
+
+    passes: int
+    tensors: frozenset[int]
+    """Identities of those with more than one number that are no parameters."""
+    nodes: int
+    """Behind all tensors."""
+
+
 class LiveGraphs:
     """Counts the graphs of past passes that are alive.
 
@@ -96,6 +122,8 @@ class LiveGraphs:
         self._threads: set[int] = set()
         """Identities of those that called backward."""
         self._is_off = False
+        self._censuses: list[_Census] = []
+        """The last two."""
         self.steps = 0
         """Optimizer steps so far."""
 
@@ -149,13 +177,70 @@ class LiveGraphs:
         look = LiveGraphsLook(self._looks, graph_task, *passes, len(alive), steps)
         self._looks += 1
         # To read what another thread writes at this moment may end the process.
-        if len(self._threads) > 1 or self._searches >= _MOST_SEARCHES or not look.is_growing:
+        if len(self._threads) > 1:
             return look
-        if self._passes < _TIMES_LATER * self._searched_at:
+        if not look.is_growing:
+            return look._replace(holders=self._count()) if _is_doubled(self._passes) else look
+        if self._searches >= _MOST_SEARCHES or self._passes < _TIMES_LATER * self._searched_at:
             return look
         self._searches += 1
         self._searched_at = self._passes
         return look._replace(holders=self._search(alive))
+
+    def _count(self) -> tuple[Holder, ...]:
+        """Count what is alive; what holds most of what became more in the same way twice."""
+        import torch
+
+        with torch._C.DisableTorchFunction():
+            tensors = list(_all_tensors())
+            made = [each.grad_fn for each in tensors if each.grad_fn is not None]
+            nodes = _behind(made)
+            own = _Census(self._passes, frozenset(map(id, tensors)), nodes)
+            before, self._censuses = self._censuses, [*self._censuses[-1:], own]
+            if len(before) < 2:
+                return ()
+            if _is_steady([(each.passes, len(each.tensors)) for each in (*before, own)]):
+                new = [each for each in tensors if id(each) not in before[-1].tensors]
+                found = self._where_stored(new, [tensors, new])
+                if found is not None:
+                    return (found,)
+            if own.nodes < _MOST_COUNTED and _is_steady(
+                [(each.passes, each.nodes) for each in (*before, own)]
+            ):
+                found = self._longest(tensors, own.nodes - before[-1].nodes)
+                if found is not None:
+                    return (found,)
+        return ()
+
+    def _where_stored(self, new: list[Tensor], own: Sequence[object]) -> Holder | None:
+        """The container of most of some tensors; None: none has a name."""
+        some = new[:: len(new) // _MOST_NAMED + 1]
+        more = [*own, some]
+        groups: dict[tuple[str, str], list[Tensor]] = {}
+        for tensor in some:
+            named = self._named(tensor, more)
+            if named is not None and (named.kind == CONTAINER or "." in named.name):
+                groups.setdefault((named.name, named.what), []).append(tensor)
+        (name, what), members = max(
+            groups.items(), key=lambda each: len(each[1]), default=(("", ""), [])
+        )
+        if 2 * len(members) < len(some) or not members:
+            return None
+        last = members[-1]
+        kind = STORED if last.grad_fn is None else STORED_GRAPHS
+        return Holder(kind, name, what, len(new) * len(members) // len(some), self._stack(last))
+
+    def _longest(self, tensors: list[Tensor], grown: int) -> Holder | None:
+        """The tensor with most nodes behind it that a variable or its like refers to."""
+        sized = sorted(
+            (each for each in tensors if each.grad_fn is not None and not each._is_view()),
+            key=lambda each: -_behind([each.grad_fn]),
+        )
+        for tensor in sized[:_MOST_NAMED]:
+            named = self._named(tensor, [tensors, sized])
+            if named is not None and named.kind != CLOSURE:
+                return Holder(LONGER, named.name, named.what, grown, self._stack(tensor))
+        return None
 
     def _search(self, tokens: set[_Token]) -> tuple[Holder, ...]:
         import torch
@@ -267,6 +352,42 @@ def is_time_to_look(passes: int) -> bool:
     while not odd % 2:
         odd //= 2
     return odd in {1, 3}
+
+
+def _is_doubled(passes: int) -> bool:
+    return passes & (passes - 1) == 0
+
+
+def _is_steady(counts: Sequence[tuple[int, int]]) -> bool:
+    """Whether something is more with each pass, and by as much, between three counts of it."""
+    (first, few), (second, more), (third, most) = counts
+    early, late = (more - few) / (second - first), (most - more) / (third - second)
+    return early >= _AS_BEFORE and early * _AS_BEFORE <= late <= early / _AS_BEFORE
+
+
+def _all_tensors() -> Iterator[Tensor]:
+    """Those of more than one number that are no parameters."""
+    import torch
+
+    seen = 0
+    for thing in gc.get_objects():
+        if type(thing) is torch.Tensor and thing.numel() > 1:
+            seen += 1
+            if seen > _MOST_TENSORS:
+                return
+            yield thing
+
+
+def _behind(made: Sequence[Any]) -> int:
+    """How many nodes graphs have together, up to a bound."""
+    seen = set(made)
+    waiting = list(seen)
+    while waiting and len(seen) < _MOST_COUNTED:
+        for following, _ in waiting.pop().next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return len(seen)
 
 
 def _spread(nodes: Sequence[NodeRef]) -> Sequence[NodeRef]:
