@@ -1,4 +1,4 @@
-"""Tensors that are stored in each pass and never taken out, and graphs that no pass went through."""
+"""Tensors that are stored in each pass and never taken out, and graphs no pass went through."""
 
 from __future__ import annotations
 
@@ -44,10 +44,7 @@ class StoredTensors:
             )
         graphs = " with graphs" if holder.kind == STORED_GRAPHS else ""
         what = f"the {holder.what} " if holder.what else ""
-        return (
-            f"{what}{holder.name} keeps more tensors{graphs} with each pass: {holder.reached:,} came"
-            f" in the last {self._passes:,} passes before pass {task}"
-        )
+        return f"{what}{holder.name} keeps more tensors{graphs} with each pass, up to pass {task}"
 
     @property
     def _passes(self) -> int:
@@ -132,23 +129,12 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
 
 
 def _is_emptied(node: ast.AST, name: str) -> bool:
-    """Whether something is taken out of a container of this name, or it has a bound."""
+    """Whether something is taken out of a container of this name."""
     if isinstance(node, ast.Delete):
         return any(container_name(target) == name for target in node.targets)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return node.func.attr in _TAKING and container_name(node.func.value) == name
-    if isinstance(node, ast.Assign) and any(container_name(each) == name for each in node.targets):
-        value = node.value
-        return isinstance(value, ast.Call) and any(
-            word.arg in {"maxlen", "maxsize"} and not _is_large(word.value)
-            for word in value.keywords
-        )
     return False
-
-
-def _is_large(value: ast.expr) -> bool:
-    """Whether a bound is so large that it is none for memory."""
-    return isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > 1_000
 
 
 def _times_made(tree: ast.Module, name: str) -> int:

@@ -43,8 +43,8 @@ class Holder(NamedTuple):
     what: str
     """Type of the container; empty for others."""
     reached: int
-    """Graphs that it keeps; where something becomes more, how many tensors, or nodes, came since the
-    count before."""
+    """Graphs that it keeps; where something becomes more, how many tensors, or nodes, came since
+    the count before."""
     stack: tuple[Frame, ...]
     """That made the tensor or one of them, or the definition of the function, outermost frame
     first."""
