@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from agviz.analysis.graph_growth import graph_growth
+from agviz.analysis.graph_growth import GraphGrowth, graph_growth
 from agviz.analysis.hook_growth import hook_growth
-from agviz.analysis.kept_graphs import kept_graphs
+from agviz.analysis.kept_graphs import KeptGraphs, kept_graphs
 from agviz.analysis.longer_tensors import longer_tensors
 from agviz.analysis.recomputed import recomputed
 from agviz.analysis.repeated_backward import repeated_backward
@@ -16,9 +16,7 @@ from agviz.analysis.stored_tensors import stored_tensors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agviz.analysis.graph_growth import GraphGrowth
     from agviz.analysis.hook_growth import HookGrowth
-    from agviz.analysis.kept_graphs import KeptGraphs
     from agviz.analysis.longer_tensors import LongerTensors
     from agviz.analysis.recomputed import Recomputed
     from agviz.analysis.repeated_backward import RepeatedBackward
@@ -32,7 +30,7 @@ Growth: TypeAlias = (
 )
 
 _QUESTIONS: Final[tuple[Callable[[Trace], Growth | None], ...]] = (
-    *(kept_graphs, graph_growth, hook_growth, longer_tensors, stored_tensors),
+    *(kept_graphs, graph_growth, hook_growth, longer_tensors),
     *(recomputed, repeated_backward, repeated_calls),
 )
 
@@ -43,7 +41,9 @@ def growth(trace: Trace) -> Iterator[Growth]:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    for question in _QUESTIONS:
-        found = question(trace)
-        if found is not None:
-            yield found
+    found = [each for each in (question(trace) for question in _QUESTIONS) if each is not None]
+    yield from found
+    if not any(isinstance(each, KeptGraphs | GraphGrowth) for each in found):
+        stored = stored_tensors(trace)  # else it is mostly the same
+        if stored is not None:
+            yield stored

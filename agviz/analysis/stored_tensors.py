@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import ADDING, container_name, parsed, user_files, with_functions
-from agviz.analysis.kept_graphs import adding
-from agviz.traces.live_graphs import LONGER, STORED, STORED_GRAPHS
+from agviz.analysis.kept_graphs import CYCLE_SENTENCES, adding
+from agviz.traces.live_graphs import CLOSURE, CYCLE, LONGER, STORED, STORED_GRAPHS
 from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ class StoredTensors:
                 f"the graph of {holder.name} gets longer with each pass: {holder.reached:,} nodes"
                 f" more in the last {self._passes:,} passes before pass {task}"
             )
+        if holder.kind == CYCLE:
+            return (
+                f"{holder.name} keeps its output as {holder.what}: more of them are alive in each"
+                f" pass, up to pass {task}"
+            )
         graphs = " with graphs" if holder.kind == STORED_GRAPHS else ""
         what = f"the {holder.what} " if holder.what else ""
         return f"{what}{holder.name} keeps more tensors{graphs} with each pass, up to pass {task}"
@@ -62,6 +67,9 @@ class StoredTensors:
                 " grows with each step. Where only its value is needed, compute it under"
                 " torch.no_grad(), or from .detach()."
             )
+            return
+        if self.holder.kind == CYCLE:
+            yield CYCLE_SENTENCES
             return
         if self.is_hook:
             yield "A hook puts them in in each pass, and nothing takes them out."
@@ -105,10 +113,10 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     """
     counted = [look for look in trace.live_graphs() if look.passes & (look.passes - 1) == 0]
     holder = counted[-1].growing if counted else None
-    if holder is None:
+    if holder is None or holder.kind == CLOSURE:
         return None
     look, made = counted[-1], visible(holder.stack)
-    if holder.kind == LONGER:
+    if holder.kind in {LONGER, CYCLE}:
         return StoredTensors(look=look, holder=holder, frame=made, is_hook=False)
     lines = [
         (Frame(file, line, function, False), parsed(trace.source(file)))

@@ -22,6 +22,7 @@ from agviz.record.files import Files
 from agviz.traces.live_graphs import (
     CLOSURE,
     CONTAINER,
+    CYCLE,
     GRADIENT,
     LONGER,
     STORED,
@@ -233,7 +234,7 @@ class LiveGraphs:
         groups: dict[tuple[str, str], list[_Named]] = {}
         for tensor in some:
             named = self._named(tensor, [*own, known, some])
-            if named is not None and (named.kind == CONTAINER or "." in named.name):
+            if named is not None and (named.kind != TENSOR or "." in named.name):
                 groups.setdefault((named.name, named.what), []).append(named)
         members = max(groups.values(), key=len, default=[])
         if 2 * len(members) < len(some) or not members:
@@ -242,7 +243,10 @@ class LiveGraphs:
         most = found.holds.maxlen if isinstance(found.holds, deque) else None
         if most is not None and most < _NOT_SOON_FULL * len(found.holds):
             return None
-        kind = STORED if new[-1].grad_fn is None else STORED_GRAPHS
+        if found.kind in {CYCLE, CLOSURE}:
+            kind = found.kind
+        else:
+            kind = STORED if new[-1].grad_fn is None else STORED_GRAPHS
         count = len(known) * len(members) // len(some)
         return Holder(kind, found.name, found.what, count, self._stack(new[-1]))
 
@@ -361,6 +365,12 @@ class LiveGraphs:
             cached = owner.__wrapped__
             at = self._definition(cached) if isinstance(cached, FunctionType) else None
             return _Named(CONTAINER, getattr(cached, "__qualname__", ""), "lru_cache of", at)
+        function = _object_of(owner) if type(owner) is dict else owner
+        if _is_cycle(function, thing):
+            name = _key_of(_own_dict(function) or {}, thing)
+            owner = function
+            of = type(owner).__name__.removesuffix("Backward")
+            return None if name is None else _Named(CYCLE, of, f"ctx.{name}", None, thing)
         name = _scope_of(owner, thing) if type(owner) is dict else _attribute_of(owner, thing)
         kind = CONTAINER if what else TENSOR
         return None if name is None else _Named(kind, name, what, None, thing)
@@ -545,14 +555,10 @@ def _scope_of(scope: dict[Any, Any], thing: object) -> str | None:
         return None
     if "__name__" in scope and "__builtins__" in scope:
         return name
-    for owner in gc.get_referrers(scope):
-        if getattr(type(owner), "__dictoffset__", 0) and _own_dict(owner) is scope:
-            if isinstance(owner, ModuleType):
-                return name
-            if _is_of_library(owner):
-                return None
-            return f"{type(owner).__name__}.{name}"
-    return None
+    owner = _object_of(scope)
+    if isinstance(owner, ModuleType):
+        return name
+    return None if owner is None or _is_of_library(owner) else f"{type(owner).__name__}.{name}"
 
 
 def _attribute_of(owner: object, thing: object) -> str | None:
@@ -570,11 +576,31 @@ def _is_of_library(owner: object) -> bool:
     return known and kind.__module__ != "builtins" and bool(getattr(kind, "__dictoffset__", 0))
 
 
+def _object_of(scope: dict[Any, Any]) -> object:
+    """The object whose attributes a dictionary holds; None: it is a plain one."""
+    for owner in gc.get_referrers(scope):
+        if getattr(type(owner), "__dictoffset__", 0) and _own_dict(owner) is scope:
+            return owner
+    return None
+
+
+def _is_cycle(owner: object, thing: object) -> bool:
+    """Whether a custom Function's node refers to what it gave, itself or in a container."""
+    import torch
+
+    if not isinstance(owner, torch.autograd.function.BackwardCFunction):
+        return False
+    things = thing.values() if isinstance(thing, dict) else thing
+    parts = list(things) if isinstance(thing, _CONTAINERS) else [thing]
+    return any(isinstance(each, torch.Tensor) and each.grad_fn is owner for each in parts)
+
+
 def _is_stored(owner: object, but_for: list[object]) -> bool:
     """Whether it is an object that is in a list or its like with several others."""
     import torch
 
-    if type(owner) in (*_CONTAINERS, CellType, _LRU_CACHE) or isinstance(owner, torch.nn.Module):
+    known = torch.nn.Module | torch.autograd.function.BackwardCFunction
+    if type(owner) in (*_CONTAINERS, CellType, _LRU_CACHE) or isinstance(owner, known):
         return False
     return any(
         type(each) in {list, deque} and each is not but_for and len(each) >= _LEAST_STORED

@@ -25,6 +25,8 @@ STORED: Final = "stored"
 """A list or its like holds more tensors with each pass; they have no graphs."""
 STORED_GRAPHS: Final = "stored graphs"
 """The same, and they have graphs, which no pass may have gone through."""
+CYCLE: Final = "cycle"
+"""A custom Function's node refers to what it gave, which holds the node."""
 LONGER: Final = "longer"
 """The graph of a tensor, through which no pass went, gets longer with each pass."""
 
@@ -32,6 +34,9 @@ _LEAST: Final = 3
 """Graphs alive, and optimizer steps, of which something is said."""
 _LEAST_PASSES: Final = 8
 """The same in passes, of a program that has no optimizer."""
+
+
+_MORE: Final = {STORED, STORED_GRAPHS, LONGER, CYCLE}
 
 
 class Holder(NamedTuple):
@@ -81,12 +86,14 @@ class LiveGraphsLook(NamedTuple):
     @property
     def is_searched(self) -> bool:
         """Whether something was found that keeps graphs of past passes."""
-        return any(each.kind in {TENSOR, CONTAINER, GRADIENT, CLOSURE} for each in self.holders)
+        return any(
+            each.kind in {TENSOR, CONTAINER, GRADIENT, CLOSURE, CYCLE} for each in self.holders
+        )
 
     @property
     def growing(self) -> Holder | None:
         """Where something became more with each pass up to this one; None: nothing is known to."""
-        kinds = {STORED, STORED_GRAPHS, LONGER}
+        kinds = {STORED, STORED_GRAPHS, LONGER} if self.is_growing else _MORE
         return next((each for each in self.holders if each.kind in kinds), None)
 
     def rows(
