@@ -211,7 +211,11 @@ class LiveGraphs:
                 return ()
             if _is_steady([(each.passes, len(each.tensors)) for each in (*before, own)]):
                 new = [each for each in tensors if id(each) not in before[-1].tensors]
-                with_graph = [each for each in new if each.grad_fn is not None]
+                with_graph = [
+                    each
+                    for each in new  # but for those of the pass that begins
+                    if each.grad_fn is not None and each.grad_fn._sequence_nr() < self._number
+                ]
                 for some in (with_graph, new):
                     found = self._where_stored(some, [tensors, new, with_graph])
                     if found is not None:
