@@ -87,7 +87,8 @@ def _owners(names: Names) -> Iterator[tuple[str, list[Any]]]:
     """Name and hooks of all modules and parameters that have any."""
     from torch.nn.modules import module as modules
 
-    if found := _hooks(modules, _OF_ALL):
+    found = [each for each in _hooks(modules, _OF_ALL) if not _is_ours(each)]
+    if found:
         yield "all modules", found
     seen = 0
     for label, root in names.roots():
@@ -101,6 +102,10 @@ def _owners(names: Names) -> Iterator[tuple[str, list[Any]]]:
             for name, parameter in module._parameters.items():
                 if parameter is not None and (found := _hooks(parameter, _OF_PARAMETER)):
                     yield f"{at}.{name}".lstrip("."), found
+
+
+def _is_ours(hook: Any) -> bool:
+    return (getattr(hook, "__module__", None) or "").startswith("agviz.")
 
 
 def _hooks(owner: Any, kinds: tuple[str, ...]) -> list[Any]:

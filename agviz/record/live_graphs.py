@@ -341,7 +341,8 @@ class LiveGraphs:
         named: _Named | None = None
         referring = gc.get_referrers(thing)
         for other in referring:
-            if any(other is each for each in own) or isinstance(other, FrameType):
+            is_frame = isinstance(other, FrameType)
+            if is_frame or _is_ours(type(other)) or any(other is each for each in own):
                 continue
             found = self._by_name(other, thing, what)
             if found is not None and not (depth and _is_stored(other, referring)):
@@ -562,7 +563,8 @@ def _scope_of(scope: dict[Any, Any], thing: object) -> str | None:
     owner = _object_of(scope)
     if isinstance(owner, ModuleType):
         return name
-    return None if owner is None or _is_of_library(owner) else f"{type(owner).__name__}.{name}"
+    is_known = owner is not None and not _is_of_library(owner) and not _is_ours(type(owner))
+    return None if not is_known else f"{type(owner).__name__}.{name}"
 
 
 def _attribute_of(owner: object, thing: object) -> str | None:
@@ -570,6 +572,10 @@ def _attribute_of(owner: object, thing: object) -> str | None:
     own = None if _is_of_library(owner) else _own_dict(owner)
     name = None if own is None else _key_of(own, thing)
     return None if name is None else f"{type(owner).__name__}.{name}"
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in {"agviz", "agviz_engine"}
 
 
 def _is_of_library(owner: object) -> bool:
