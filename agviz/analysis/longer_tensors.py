@@ -183,6 +183,7 @@ def _joins_a_list(trace: Trace, ops: Sequence[ForwardOpRow]) -> bool:
         and node.args
         and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
         and isinstance(node.args[0], ast.Name | ast.Attribute)
+        and container_name(node.func) in _JOINING
     }
     return len(names) == 1 and not any(_is_bounded(node, *names) for node in ast.walk(tree))
 
@@ -194,7 +195,10 @@ def _is_bounded(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         is_taken = node.func.attr in {"pop", "popleft", "clear", "remove"}
         return is_taken and container_name(node.func.value) == name
-    if isinstance(node, ast.Assign) and any(container_name(each) == name for each in node.targets):
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if all(container_name(each) != name for each in targets):
+            return False
         value = node.value
         is_deque = isinstance(value, ast.Call) and any(
             word.arg == "maxlen" for word in value.keywords

@@ -235,24 +235,24 @@ class LiveGraphs:
         if 2 * len(known) < self._passes - self._censuses[0].passes:
             return None
         some = known[:: len(known) // _MOST_NAMED + 1]
-        groups: dict[tuple[str, str], list[_Named]] = {}
+        groups: dict[tuple[str, str], list[tuple[_Named, Tensor]]] = {}
         for tensor in some:
             named = self._named(tensor, [*own, known, some])
             if named is not None and (named.kind != TENSOR or "." in named.name):
-                groups.setdefault((named.name, named.what), []).append(named)
+                groups.setdefault((named.name, named.what), []).append((named, tensor))
         members = max(groups.values(), key=len, default=[])
         if 2 * len(members) < len(some) or not members:
             return None
-        found = members[-1]
+        found, last = members[-1]
         most = found.holds.maxlen if isinstance(found.holds, deque) else None
         if most is not None and most < _NOT_SOON_FULL * len(found.holds):
             return None
         if found.kind in {CYCLE, CLOSURE}:
             kind = found.kind
         else:
-            kind = STORED if new[-1].grad_fn is None else STORED_GRAPHS
+            kind = STORED_GRAPHS if last.requires_grad else STORED
         count = len(known) * len(members) // len(some)
-        return Holder(kind, found.name, found.what, count, self._stack(new[-1]))
+        return Holder(kind, found.name, found.what, count, self._stack(last))
 
     def _longest(self, tensors: list[Tensor], since: tuple[int, int], grown: int) -> Holder | None:
         """The tensor with most nodes behind it, of before the last two counts and after both."""
