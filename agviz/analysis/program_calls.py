@@ -25,7 +25,7 @@ _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 def last_passes(trace: Trace, most: int) -> list[GraphTaskRow]:
     """The last outermost passes that came to their end, in order."""
-    found = []
+    found: list[GraphTaskRow] = []
     for task in reversed(trace.graph_tasks.outermost):
         if len(found) == most:
             break

@@ -88,17 +88,15 @@ def recomputed(trace: Trace) -> Recomputed | None:
                 of_first.setdefault(key, op)
             else:
                 again[key] += 1
-        key, times = max(
-            ((key, again[key] // count) for key, count in first.items()),
-            key=lambda each: each[1],
-            default=(None, 0),
-        )
-        calls = [] if key is None else _calls(of_first[key].stack)
+        most = max(of_first, key=lambda each: again[each] // first[each], default=None)
+        if most is None:
+            continue
+        times, calls = again[most] // first[most], _calls(of_first[most].stack)
         if times >= _LEAST_TIMES and len(calls) > 1:
             return Recomputed(
                 graph_task=task.id,
                 frame=calls[-1],
-                computed=of_first[key].frame,
+                computed=of_first[most].frame,
                 times=times,
                 levels=len(calls),
             )

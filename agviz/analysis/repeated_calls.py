@@ -114,16 +114,16 @@ def _repeated(trace: Trace, graph_task: int) -> RepeatedCalls | None:
         if given:
             times[key] += 1
             numbers[key] += made if known is not op else 0
-    often = [key for key, count in times.items() if count >= _LEAST_TIMES]
+    often = [each for each, count in times.items() if count >= _LEAST_TIMES]
     if not often:
         return None
     by_line: Counter[int] = Counter()
-    for key in often:
-        by_line[times[key]] += numbers[key]
+    for each in often:
+        by_line[times[each]] += numbers[each]
     count, needless = by_line.most_common(1)[0]
     if needless < _SHARE * total:
         return None
-    op = next(first[key] for key in often if times[key] == count)
+    op = next(first[each] for each in often if times[each] == count)
     in_loop = looping_frame(trace, op.stack)
     return RepeatedCalls(
         graph_task=graph_task,

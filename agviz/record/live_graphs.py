@@ -244,8 +244,9 @@ class LiveGraphs:
         if 2 * len(members) < len(some) or not members:
             return None
         found, last = members[-1]
-        most = found.holds.maxlen if isinstance(found.holds, deque) else None
-        if most is not None and most < _NOT_SOON_FULL * len(found.holds):
+        stored = found.holds
+        most = stored.maxlen if isinstance(stored, deque) else None
+        if isinstance(stored, deque) and most is not None and most < _NOT_SOON_FULL * len(stored):
             return None
         if found.kind in {CYCLE, CLOSURE}:
             kind = found.kind
@@ -370,10 +371,10 @@ class LiveGraphs:
             cached = owner.__wrapped__
             at = self._definition(cached) if isinstance(cached, FunctionType) else None
             return _Named(CONTAINER, getattr(cached, "__qualname__", ""), "lru_cache of", at)
-        function = _object_of(owner) if type(owner) is dict else owner
-        if _is_cycle(function, thing):
-            name = _key_of(_own_dict(function) or {}, thing)
-            owner = function
+        node = _object_of(owner) if type(owner) is dict else owner
+        if _is_cycle(node, thing):
+            name = _key_of(_own_dict(node) or {}, thing)
+            owner = node
             of = type(owner).__name__.removesuffix("Backward")
             return None if name is None else _Named(CYCLE, of, f"ctx.{name}", None, thing)
         name = _scope_of(owner, thing) if type(owner) is dict else _attribute_of(owner, thing)
@@ -600,9 +601,12 @@ def _is_cycle(owner: object, thing: object) -> bool:
 
     if not isinstance(owner, torch.autograd.function.BackwardCFunction):
         return False
-    things = thing.values() if isinstance(thing, dict) else thing
-    parts = list(things) if isinstance(thing, _CONTAINERS) else [thing]
-    return any(isinstance(each, torch.Tensor) and each.grad_fn is owner for each in parts)
+    parts: list[object] = [thing]
+    if isinstance(thing, dict):
+        parts = [*thing.values()]
+    elif isinstance(thing, list | tuple | set | frozenset | deque):
+        parts = [*thing]
+    return any(isinstance(each, torch.Tensor) and id(each.grad_fn) == id(owner) for each in parts)
 
 
 def _is_stored(owner: object, but_for: list[object]) -> bool:
