@@ -100,7 +100,7 @@ def definition(trace: Trace, name: str) -> Frame | None:
     """The one function of this name in the files of the program; None: none, or several."""
     found = [
         Frame(file, node.lineno, name, False)
-        for file in _files(trace)
+        for file in user_files(trace)
         for _, node in with_functions(parsed(trace.source(file)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
     ]
@@ -111,7 +111,7 @@ def only_call(trace: Trace, name: str) -> Frame | None:
     """The one line in the files of the program that calls what has this name; None: not one."""
     found = [
         frame
-        for file in _files(trace)
+        for file in user_files(trace)
         for frame in _calls(file, trace.source(file), lambda called: called == name)
     ]
     return found[0] if len(found) == 1 else None
@@ -121,7 +121,7 @@ def assignment(trace: Trace, attribute: str) -> Frame | None:
     """The one line that gives ``self.attribute`` its value; None: none does, or several do."""
     found = [
         Frame(file, node.lineno, function, False)
-        for file in _files(trace)
+        for file in user_files(trace)
         for function, node in with_functions(parsed(trace.source(file)))
         if isinstance(node, ast.Assign)
         and any(
@@ -173,5 +173,6 @@ def writes_to_what_is_made(source: Sequence[str], made: int, after: int) -> tupl
     return name, lines
 
 
-def _files(trace: Trace) -> list[str]:
+def user_files(trace: Trace) -> list[str]:
+    """The files of the program that frames of a trace are in."""
     return list(dict.fromkeys(frame.file for frame in trace.frames() if not frame.hidden))

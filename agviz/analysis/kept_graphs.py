@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import ADDING, container_name, parsed, with_functions
-from agviz.traces.live_graphs import CLOSURE, CONTAINER, GRADIENT, TENSOR
+from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, GRADIENT, TENSOR
 from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 _NEARLY_FULL: Final = 2
 """Times what it holds: a container that can't hold more does not grow on."""
+
+CYCLE_SENTENCES: Final = (
+    "The node holds the output, and the output its node: a cycle, which goes only when Python's"
+    " garbage collector runs, and not at all while that is off. Keep it by ctx.save_for_backward,"
+    " which torch frees after backward."
+)
+"""What it means that a custom Function keeps its output, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +57,8 @@ class KeptGraphs:
             return f".grad of {holder.name or 'a parameter'} keeps alive"
         if holder.kind == CLOSURE:
             return f"the closures of {name} keep alive"
+        if holder.kind == CYCLE:
+            return f"{name} keeps its output as {holder.what}, and so"
         return f"the {holder.what or 'tensor'} {name} keeps alive"
 
     @property
@@ -78,6 +87,8 @@ class KeptGraphs:
                 yield "Empty it after each step (cache_clear()), or cache what has no graph."
                 return
             yield "Put in what .item() or .detach() gives, or empty it after each step."
+        elif holder.kind == CYCLE:
+            yield f"{CYCLE_SENTENCES} {grows}"
         elif holder.kind == GRADIENT:
             yield (
                 "backward(create_graph=True) gives .grad a graph of its own, and parameter and"
@@ -128,7 +139,7 @@ def kept_graphs(trace: Trace) -> KeptGraphs | None:
     last = looks[-1]
     if not last.is_growing:
         return None
-    searched = next((look for look in reversed(looks) if look.holders), None)
+    searched = next((look for look in reversed(looks) if look.is_searched), None)
     holder = None if searched is None else searched.holders[0]
     if holder is not None and searched is not None and 2 * holder.reached < searched.alive:
         holder = None
@@ -172,14 +183,14 @@ def _frame(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> Frame |
         running = [each for each in (call, made) if each is not None]
         functions = {each.function for each in running}
         for file in dict.fromkeys(each.file for each in running):
-            lines = list(_adding(trace.source(file), holder.name))
+            lines = list(adding(trace.source(file), holder.name))
             if lines:
                 line = next((one for one in lines if one[1] in functions), lines[0])
                 return Frame(file, *line, False)
     return made
 
 
-def _adding(source: list[str], name: str) -> Iterator[tuple[int, str]]:
+def adding(source: list[str], name: str) -> Iterator[tuple[int, str]]:
     """Lines and functions in which something is put into a container, as far as its name tells."""
     last = name.rpartition(".")[2]
     for function, node in with_functions(parsed(source)):

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from agviz.analysis.coverage import coverage
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wrong, why_raised
-from agviz.analysis.graph_growth import graph_growth
+from agviz.analysis.growth import growth
 from agviz.analysis.hang import Hang
-from agviz.analysis.hook_growth import hook_growth
-from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.nonleaf_gradient import nonleaf_gradient
 from agviz.analysis.outcome import Outcome
@@ -38,9 +36,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.explanation import Explanation
     from agviz.analysis.failure import Failure
-    from agviz.analysis.graph_growth import GraphGrowth
-    from agviz.analysis.hook_growth import HookGrowth
-    from agviz.analysis.kept_graphs import KeptGraphs
+    from agviz.analysis.growth import Growth
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.nonleaf_gradient import NonLeafGradient
     from agviz.analysis.outside import Outside
@@ -59,8 +55,8 @@ _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
 Basis: TypeAlias = (
-    "Failure | RefusedCall | Outside | NonFiniteLoss | KeptGraphs | GraphGrowth | HookGrowth"
-    " | SlowShape | StepFinding | ProgramError | Saturation | NonLeafGradient"
+    "Failure | RefusedCall | Outside | NonFiniteLoss | Growth | SlowShape | StepFinding"
+    " | ProgramError | Saturation | NonLeafGradient"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 
@@ -200,9 +196,7 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
     if explained is not None and explained.graph_task < consequences:
         yield from [] if explained.is_harmless else [of_explanation(explained)]
     if graph_task is None:
-        for growing in (kept_graphs(trace), graph_growth(trace), hook_growth(trace)):
-            if growing is not None:
-                yield of_failure(growing, trace)
+        yield from (of_failure(each, trace) for each in growth(trace))
     slow = slow_shape(trace, graph_task)
     if slow is not None:
         yield of_failure(slow, trace)

@@ -24,6 +24,8 @@ _OF_MODULE: Final = (
     "_backward_pre_hooks",
     "_backward_hooks",
 )
+_OF_ALL: Final = tuple(f"_global{each}" for each in _OF_MODULE)
+"""Of all modules together."""
 _OF_PARAMETER: Final = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _MOST_MODULES: Final = 20_000
 
@@ -83,6 +85,11 @@ class HookCounts:
 
 def _owners(names: Names) -> Iterator[tuple[str, list[Any]]]:
     """Name and hooks of all modules and parameters that have any."""
+    from torch.nn.modules import module as modules
+
+    found = [each for each in _hooks(modules, _OF_ALL) if not _is_ours(each)]
+    if found:
+        yield "all modules", found
     seen = 0
     for label, root in names.roots():
         for path, module in root.named_modules():
@@ -95,6 +102,10 @@ def _owners(names: Names) -> Iterator[tuple[str, list[Any]]]:
             for name, parameter in module._parameters.items():
                 if parameter is not None and (found := _hooks(parameter, _OF_PARAMETER)):
                     yield f"{at}.{name}".lstrip("."), found
+
+
+def _is_ours(hook: Any) -> bool:
+    return (getattr(hook, "__module__", None) or "").startswith("agviz.")
 
 
 def _hooks(owner: Any, kinds: tuple[str, ...]) -> list[Any]:

@@ -15,11 +15,22 @@ import threading
 import weakref
 from collections import deque
 from functools import cached_property, lru_cache
-from types import CellType, FrameType, FunctionType, ModuleType
+from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.files import Files
-from agviz.traces.live_graphs import CLOSURE, CONTAINER, GRADIENT, TENSOR, Holder, LiveGraphsLook
+from agviz.traces.live_graphs import (
+    CLOSURE,
+    CONTAINER,
+    CYCLE,
+    GRADIENT,
+    LONGER,
+    STORED,
+    STORED_GRAPHS,
+    TENSOR,
+    Holder,
+    LiveGraphsLook,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +55,16 @@ _TIMES_LATER: Final = 4
 _MOST_TENSORS: Final = 20_000
 _MOST_NODES: Final = 200_000
 _MOST_DESCRIBED: Final = 64
+_MOST_COUNTED: Final = 20_000
+"""Nodes behind all tensors, up to which they are counted."""
+_MOST_NAMED: Final = 6
+"""Of the tensors that came since the count before."""
+_AS_BEFORE: Final = 0.5
+"""What is more with each pass must at least be this share of what was more before."""
+_NOT_SOON_FULL: Final = 4
+"""Times what it holds is what a container can hold that grows on."""
+_LEAST_STORED: Final = 3
+"""Objects that are in a list together, of which the list is told and not each of them."""
 _DEPTH: Final = 3
 """Containers within each other through which a name is looked for."""
 _LRU_CACHE: Final = type(lru_cache(int))
@@ -69,6 +90,20 @@ class _Named(NamedTuple):
     """Type of the container, or nothing."""
     frame: Frame | None
     """Definition of the function whose closure it is in."""
+    holds: object = None
+    """What has the name: the tensor, or the container."""
+
+
+class _Census(NamedTuple):
+    """Everything that is alive when a pass begins."""
+
+    passes: int
+    tensors: frozenset[int]
+    """Identities of those with more than one number, or a graph, that are no parameters."""
+    nodes: int
+    """Behind all tensors."""
+    number: int
+    """The next sequence number."""
 
 
 class LiveGraphs:
@@ -96,6 +131,8 @@ class LiveGraphs:
         self._threads: set[int] = set()
         """Identities of those that called backward."""
         self._is_off = False
+        self._censuses: list[_Census] = []
+        """The last two."""
         self.steps = 0
         """Optimizer steps so far."""
 
@@ -150,13 +187,88 @@ class LiveGraphs:
         look = LiveGraphsLook(self._looks, graph_task, *passes, len(alive), steps)
         self._looks += 1
         # To read what another thread writes at this moment may end the process.
-        if len(self._threads) > 1 or self._searches >= _MOST_SEARCHES or not look.is_growing:
+        if len(self._threads) > 1:
             return look
-        if self._passes < _TIMES_LATER * self._searched_at:
+        if not look.is_growing:
+            return look._replace(holders=self._count()) if _is_doubled(self._passes) else look
+        if self._searches >= _MOST_SEARCHES or self._passes < _TIMES_LATER * self._searched_at:
             return look
         self._searches += 1
         self._searched_at = self._passes
         return look._replace(holders=self._search(alive))
+
+    def _count(self) -> tuple[Holder, ...]:
+        """Count what is alive; what holds most of what became more in the same way twice."""
+        import torch
+
+        with torch._C.DisableTorchFunction():
+            tensors = list(_all_tensors())
+            made = [each.grad_fn for each in tensors if each.grad_fn is not None]
+            nodes = _behind(made)
+            number = torch._C._autograd._get_sequence_nr()
+            own = _Census(self._passes, frozenset(map(id, tensors)), nodes, number)
+            before, self._censuses = self._censuses, [*self._censuses[-1:], own]
+            if len(before) < 2:
+                return ()
+            if _is_steady([(each.passes, len(each.tensors)) for each in (*before, own)]):
+                new = [each for each in tensors if id(each) not in before[-1].tensors]
+                with_graph = [
+                    each
+                    for each in new  # but for those of the pass that begins
+                    if each.grad_fn is not None and each.grad_fn._sequence_nr() < self._number
+                ]
+                for some in (with_graph, new):
+                    found = self._where_stored(some, [tensors, new, with_graph])
+                    if found is not None:
+                        return (found,)
+            if own.nodes < _MOST_COUNTED and _is_steady(
+                [(each.passes, each.nodes) for each in (*before, own)]
+            ):
+                since = before[0].number, before[1].number
+                found = self._longest(tensors, since, own.nodes - before[-1].nodes)
+                if found is not None:
+                    return (found,)
+        return ()
+
+    def _where_stored(self, new: list[Tensor], own: Sequence[object]) -> Holder | None:
+        """The container of most of some tensors; None: none has a name, or it is soon full."""
+        known = _referred_ones(new, own)
+        if 2 * len(known) < self._passes - self._censuses[0].passes:
+            return None
+        some = known[:: len(known) // _MOST_NAMED + 1]
+        groups: dict[tuple[str, str], list[tuple[_Named, Tensor]]] = {}
+        for tensor in some:
+            named = self._named(tensor, [*own, known, some])
+            if named is not None and (named.kind != TENSOR or "." in named.name):
+                groups.setdefault((named.name, named.what), []).append((named, tensor))
+        members = max(groups.values(), key=len, default=[])
+        if 2 * len(members) < len(some) or not members:
+            return None
+        found, last = members[-1]
+        stored = found.holds
+        most = stored.maxlen if isinstance(stored, deque) else None
+        if isinstance(stored, deque) and most is not None and most < _NOT_SOON_FULL * len(stored):
+            return None
+        if found.kind in {CYCLE, CLOSURE}:
+            kind = found.kind
+        else:
+            kind = STORED_GRAPHS if last.requires_grad else STORED
+        count = len(known) * len(members) // len(some)
+        return Holder(kind, found.name, found.what, count, self._stack(last))
+
+    def _longest(self, tensors: list[Tensor], since: tuple[int, int], grown: int) -> Holder | None:
+        """The tensor with most nodes behind it, of before the last two counts and after both."""
+        sized = sorted(
+            (each for each in tensors if each.grad_fn is not None and not each._is_view()),
+            key=lambda each: -_behind([each.grad_fn]),
+        )
+        for tensor in sized[:_MOST_NAMED]:
+            if not _spans(tensor.grad_fn, since):
+                continue
+            named = self._named(tensor, [tensors, sized])
+            if named is not None and named.kind != CLOSURE:
+                return Holder(LONGER, named.name, named.what, grown, self._stack(tensor))
+        return None
 
     def _search(self, tokens: set[_Token]) -> tuple[Holder, ...]:
         import torch
@@ -191,13 +303,16 @@ class LiveGraphs:
     def _holders(self, reaching: list[tuple[Tensor, bool, set[_Token]]]) -> Iterator[Holder]:
         """Those that keep the most; tensors that are held in the same way are taken together."""
         groups: dict[tuple[str, str, str], tuple[set[_Token], Tensor, _Named]] = {}
-        own = [reaching, *reaching, groups]
+        views = _views()
+        own = [reaching, *reaching, groups, views]
         for tensor, of_grad, found in reaching:
             named = (
                 _Named(GRADIENT, self._name_of(tensor) or "", "", None)
                 if of_grad
                 else self._named(tensor, own)
             )
+            if named is None and id(tensor) in views:
+                named = self._named(views[id(tensor)], own)
             if named is None:
                 continue
             key = named.kind, "" if of_grad else named.name, named.what
@@ -225,21 +340,26 @@ class LiveGraphs:
     ) -> _Named | None:
         what = "" if depth == _DEPTH else type(thing).__name__
         containers: list[object] = []
-        for other in gc.get_referrers(thing):
-            if any(other is each for each in own) or other in frames:
+        named: _Named | None = None
+        referring = gc.get_referrers(thing)
+        for other in referring:
+            is_frame = isinstance(other, FrameType)
+            if is_frame or _is_ours(type(other)) or any(other is each for each in own):
                 continue
-            if (found := self._by_name(other, thing, what)) is not None:
+            found = self._by_name(other, thing, what)
+            if found is not None and not (depth and _is_stored(other, referring)):
                 return found
-            if type(other) in _CONTAINERS:
+            if isinstance(other, _CONTAINERS) or _is_of_library(other) or found is not None:
                 containers.append(other)
+                named = found or named
         for container in containers if depth else ():
             for frame in frames:
                 if (name := _key_of(frame.f_locals, container)) is not None:
-                    return _Named(CONTAINER, name, type(container).__name__, None)
+                    return _Named(CONTAINER, name, type(container).__name__, None, container)
             more = [*own, containers]
             if (found := self._referred(container, more, frames, depth - 1)) is not None:
                 return found
-        return None
+        return named
 
     def _by_name(self, owner: object, thing: object, what: str) -> _Named | None:
         """How the owner of a reference calls what it refers to; None: it has no name for it."""
@@ -252,8 +372,15 @@ class LiveGraphs:
             cached = owner.__wrapped__
             at = self._definition(cached) if isinstance(cached, FunctionType) else None
             return _Named(CONTAINER, getattr(cached, "__qualname__", ""), "lru_cache of", at)
+        node = _object_of(owner) if type(owner) is dict else owner
+        if _is_cycle(node, thing):
+            name = _key_of(_own_dict(node) or {}, thing)
+            owner = node
+            of = type(owner).__name__.removesuffix("Backward")
+            return None if name is None else _Named(CYCLE, of, f"ctx.{name}", None, thing)
         name = _scope_of(owner, thing) if type(owner) is dict else _attribute_of(owner, thing)
-        return None if name is None else _Named(CONTAINER if what else TENSOR, name, what, None)
+        kind = CONTAINER if what else TENSOR
+        return None if name is None else _Named(kind, name, what, None, thing)
 
     def _definition(self, function: FunctionType) -> Frame:
         code = function.__code__
@@ -268,6 +395,89 @@ def is_time_to_look(passes: int) -> bool:
     while not odd % 2:
         odd //= 2
     return odd in {1, 3}
+
+
+def _is_doubled(passes: int) -> bool:
+    return passes & (passes - 1) == 0
+
+
+def _is_steady(counts: Sequence[tuple[int, int]]) -> bool:
+    """Whether something is more with each pass, and by as much, between three counts of it."""
+    (first, few), (second, more), (third, most) = counts
+    early, late = (more - few) / (second - first), (most - more) / (third - second)
+    return late >= _AS_BEFORE and early * _AS_BEFORE <= late <= early / _AS_BEFORE
+
+
+def _all_tensors() -> Iterator[Tensor]:
+    """Those of more than one number, or with a graph, that are no parameters."""
+    import torch
+
+    seen = 0
+    for thing in gc.get_objects():
+        if type(thing) is not torch.Tensor or (thing.requires_grad and thing._is_view()):
+            continue
+        if thing.numel() > 1 or thing.grad_fn is not None:
+            seen += 1
+            if seen > _MOST_TENSORS:
+                return
+            yield thing
+
+
+def _views() -> dict[int, Tensor]:
+    """A view with a graph of each tensor that has one, by the identity of the tensor."""
+    import torch
+
+    return {
+        id(thing._base): thing
+        for thing in gc.get_objects()
+        if type(thing) is torch.Tensor and thing.requires_grad and thing._is_view()
+    }
+
+
+def _referred_ones(tensors: Sequence[Tensor], own: Sequence[object]) -> list[Tensor]:
+    """Those that something of Python refers to, or a view of each: nodes keep the others alive."""
+    views = _views()
+    pairs = [(each, views.get(id(each), each)) for each in tensors]
+    every = [each for pair in pairs for each in pair]
+    found = {id(value) for frame in _running() for value in frame.f_locals.values()}
+    ours = {id(every), id(views), *map(id, pairs), *map(id, own), id(tensors)}
+    for owner in gc.get_referrers(*every) if every else ():
+        if id(owner) not in ours and not isinstance(owner, FrameType | GeneratorType):
+            found.update(map(id, gc.get_referents(owner)))
+    return [
+        next(each for each in pair if id(each) in found)
+        for pair in pairs
+        if any(id(each) in found for each in pair)
+    ]
+
+
+def _behind(made: Sequence[Any]) -> int:
+    """How many nodes graphs have together, up to a bound."""
+    seen = set(made)
+    waiting = list(seen)
+    while waiting and len(seen) < _MOST_COUNTED:
+        for following, _ in waiting.pop().next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return len(seen)
+
+
+def _spans(made: Any, since: tuple[int, int]) -> bool:
+    """Whether a graph has nodes that were made before, between and after two numbers."""
+    found, waiting = {made}, [made]
+    while waiting and len(found) < _MOST_COUNTED:
+        for following, _ in waiting.pop().next_functions:
+            if following is not None and following not in found:
+                found.add(following)
+                waiting.append(following)
+    numbers = [node._sequence_nr() for node in found if node.next_functions]
+    first, last = since
+    return (
+        min(numbers) < first
+        and max(numbers) >= last
+        and any(first <= number < last for number in numbers)
+    )
 
 
 def _spread(nodes: Sequence[NodeRef]) -> Sequence[NodeRef]:
@@ -352,19 +562,65 @@ def _scope_of(scope: dict[Any, Any], thing: object) -> str | None:
         return None
     if "__name__" in scope and "__builtins__" in scope:
         return name
-    for owner in gc.get_referrers(scope):
-        if getattr(type(owner), "__dictoffset__", 0) and _own_dict(owner) is scope:
-            if isinstance(owner, ModuleType):
-                return name
-            return f"{type(owner).__name__}.{name}"
-    return None
+    owner = _object_of(scope)
+    if isinstance(owner, ModuleType):
+        return name
+    is_known = owner is not None and not _is_of_library(owner) and not _is_ours(type(owner))
+    return None if not is_known else f"{type(owner).__name__}.{name}"
 
 
 def _attribute_of(owner: object, thing: object) -> str | None:
-    """Name of an attribute whose value it is."""
-    own = _own_dict(owner)
+    """Name of an attribute whose value it is; None: it is none, or one of a class of a library."""
+    own = None if _is_of_library(owner) else _own_dict(owner)
     name = None if own is None else _key_of(own, thing)
     return None if name is None else f"{type(owner).__name__}.{name}"
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in {"agviz", "agviz_engine"}
+
+
+def _is_of_library(owner: object) -> bool:
+    """Whether it is an object, as a queue, whose attributes a user does not know by name."""
+    kind = type(owner)
+    package = kind.__module__.partition(".")[0]
+    known = package == "torch" or package in sys.stdlib_module_names
+    return known and kind.__module__ != "builtins" and bool(getattr(kind, "__dictoffset__", 0))
+
+
+def _object_of(scope: dict[Any, Any]) -> object:
+    """The object whose attributes a dictionary holds; None: it is a plain one."""
+    for owner in gc.get_referrers(scope):
+        if getattr(type(owner), "__dictoffset__", 0) and _own_dict(owner) is scope:
+            return owner
+    return None
+
+
+def _is_cycle(owner: object, thing: object) -> bool:
+    """Whether a custom Function's node refers to what it gave, itself or in a container."""
+    import torch
+
+    if not isinstance(owner, torch.autograd.function.BackwardCFunction):
+        return False
+    parts: list[object] = [thing]
+    if isinstance(thing, dict):
+        parts = [*thing.values()]
+    elif isinstance(thing, list | tuple | set | frozenset | deque):
+        parts = [*thing]
+    return any(isinstance(each, torch.Tensor) and id(each.grad_fn) == id(owner) for each in parts)
+
+
+def _is_stored(owner: object, but_for: list[object]) -> bool:
+    """Whether it is an object that is in a list or its like with several others."""
+    import torch
+
+    known = torch.nn.Module | torch.autograd.function.BackwardCFunction
+    if type(owner) in (*_CONTAINERS, CellType, _LRU_CACHE) or isinstance(owner, known):
+        return False
+    return any(
+        type(each) in {list, deque} and each is not but_for and len(each) >= _LEAST_STORED
+        for each in gc.get_referrers(owner)
+    )
 
 
 def _own_dict(owner: object) -> dict[str, Any] | None:

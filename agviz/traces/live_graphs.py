@@ -21,11 +21,22 @@ GRADIENT: Final = "gradient"
 """Gradients of parameters have graphs of their own."""
 CLOSURE: Final = "closure"
 """Functions refer to such tensors."""
+STORED: Final = "stored"
+"""A list or its like holds more tensors with each pass; they have no graphs."""
+STORED_GRAPHS: Final = "stored graphs"
+"""The same, and they have graphs, which no pass may have gone through."""
+CYCLE: Final = "cycle"
+"""A custom Function's node refers to what it gave, which holds the node."""
+LONGER: Final = "longer"
+"""The graph of a tensor, through which no pass went, gets longer with each pass."""
 
 _LEAST: Final = 3
 """Graphs alive, and optimizer steps, of which something is said."""
 _LEAST_PASSES: Final = 8
 """The same in passes, of a program that has no optimizer."""
+
+
+_MORE: Final = {STORED, STORED_GRAPHS, LONGER, CYCLE}
 
 
 class Holder(NamedTuple):
@@ -37,7 +48,8 @@ class Holder(NamedTuple):
     what: str
     """Type of the container; empty for others."""
     reached: int
-    """Graphs that it keeps."""
+    """Graphs that it keeps; where something becomes more, how many tensors, or nodes, came since
+    the count before."""
     stack: tuple[Frame, ...]
     """That made the tensor or one of them, or the definition of the function, outermost frame
     first."""
@@ -70,6 +82,19 @@ class LiveGraphsLook(NamedTuple):
         if not self.steps:
             return self.passes >= _LEAST_PASSES or self.created >= _LEAST
         return 2 * self.alive_steps >= self.steps >= _LEAST
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether something was found that keeps graphs of past passes."""
+        return any(
+            each.kind in {TENSOR, CONTAINER, GRADIENT, CLOSURE, CYCLE} for each in self.holders
+        )
+
+    @property
+    def growing(self) -> Holder | None:
+        """Where something became more with each pass up to this one; None: nothing is known to."""
+        kinds = {STORED, STORED_GRAPHS, LONGER} if self.is_growing else _MORE
+        return next((each for each in self.holders if each.kind in kinds), None)
 
     def rows(
         self, text: Callable[[str], int], stack: Callable[[tuple[Frame, ...]], int]

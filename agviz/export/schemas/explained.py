@@ -245,6 +245,29 @@ def _failures() -> dict[str, Schema]:
                 "reached": NULLABLE_INTEGER,
             }
         ),
+        "stored_tensors": fields(
+            {"holder": TEXT, "name": TEXT, "more": COUNT, "graph_task": GRAPH_TASK}
+        ),
+        "longer_tensors": fields(
+            {
+                "name": TEXT,
+                "shapes": about(array(pair(GRAPH_TASK, array(COUNT))), "Graph task, sizes."),
+                "is_list": TRUTH,
+            }
+        ),
+        "recomputed": fields(
+            {"graph_task": GRAPH_TASK, "computed": LINE, "times": COUNT, "levels": COUNT}
+        ),
+        "repeated_backward": fields({"calls": COUNT, "ran": COUNT, "nodes": COUNT, "batch": COUNT}),
+        "repeated_calls": fields(
+            {
+                "graph_task": GRAPH_TASK,
+                "name": TEXT,
+                "computed": LINE,
+                "times": COUNT,
+                "share": {"type": "number"},
+            }
+        ),
         "slow_shape": fields(
             {"graph_task": GRAPH_TASK, "writes": TRUTH, "count": COUNT, "nodes": COUNT}
         ),

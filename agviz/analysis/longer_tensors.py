@@ -1,0 +1,207 @@
+"""Tensors that get longer with each pass, as each pass adds to what the pass before left."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.code_search import container_name, parsed
+from agviz.analysis.lineage import last_name
+from agviz.analysis.program_calls import last_passes, ops_of_pass
+from agviz.words.shapes import write_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
+
+_LEAST_PASSES: Final = 5
+"""Passes in a row in each of which it is longer."""
+_MOST_PASSES: Final = 8
+_JOINING: Final = frozenset(
+    {"cat", "concat", "concatenate", "stack", "hstack", "vstack", "column_stack", "row_stack"}
+)
+_CARRYING: Final = frozenset(
+    {"detach", "detach_", "clone", "contiguous", "to", "cpu", "cuda", "float", "half", "__get__"}
+)
+"""Functions that leave a tensor as long as it is."""
+_MOST_CARRIED: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongerTensors:
+    """A line that joins more with each pass."""
+
+    frame: Frame | None
+    name: str
+    """Of the torch function."""
+    shapes: tuple[tuple[int, tuple[int, ...]], ...]
+    """Graph task, and shape of what it made for it."""
+    is_list: bool
+    """Whether a list gets longer; else the tensor of the pass before is joined with another."""
+    graph_task: None = None
+
+    @property
+    def heading(self) -> str:
+        """How long it was first and last."""
+        (first, small), (last, large) = self.shapes[0], self.shapes[-1]
+        return (
+            f"{self.name} gives a longer tensor in each pass: {write_shape(small)} before backward"
+            f" pass {first}, {write_shape(large)} before pass {last}"
+        )
+
+    @property
+    def paragraph(self) -> str:
+        """Why, and what to do."""
+        slower = "So each step takes more time and memory than the one before."
+        if self.is_list:
+            return (
+                "It joins a list that gets longer in each step, and nothing is taken out of it."
+                f" {slower} Keep the last entries only (collections.deque(maxlen=…)), or a running"
+                " value such as a mean in place of all entries."
+            )
+        return (
+            "It adds to the tensor that the same line made in the pass before, and nothing is cut"
+            f" off. {slower} Where only the latest part is needed, cut it ([-length:]) where it is"
+            " kept; where it is meant to be added once, do so before the loop."
+        )
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        for number, shape in self.shapes:
+            yield f"before backward pass {number}: {write_shape(shape)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "longer_tensors",
+            "name": self.name,
+            "shapes": [[number, list(shape)] for number, shape in self.shapes],
+            "is_list": self.is_list,
+        }
+
+
+def longer_tensors(trace: Trace) -> LongerTensors | None:
+    """A line whose result grew in each of the last passes by what it had made before.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    if not trace.meta.check_forward:
+        return None
+    tasks = last_passes(trace, _MOST_PASSES)
+    if len(tasks) < _LEAST_PASSES:
+        return None
+    calls = [ops_of_pass(trace, task.id) for task in tasks]
+    givers: dict[int, ForwardOpRow] = {}
+    """By tensor: the function that gave it."""
+    by_pass: list[dict[object, ForwardOpRow]] = []
+    for ops in calls:
+        joined: dict[object, ForwardOpRow] = {}
+        for op in ops:
+            if op.recomputed_in < 0 and not op.error:
+                given = {tensor.tensor for tensor in op.inputs}
+                givers |= {each.tensor: op for each in op.outputs if each.tensor not in given}
+                if last_name(op) in _JOINING and len(op.outputs) == 1:
+                    joined.setdefault((op.name, op.module, op.frame), op)
+        by_pass.append(joined)
+    for key in by_pass[-1]:
+        row = [
+            (task.id, joined[key])
+            for task, joined in zip(tasks, by_pass, strict=True)
+            if key in joined
+        ][-_LEAST_PASSES:]
+        are_last = [number for number, _ in row] == [task.id for task in tasks[-len(row) :]]
+        if len(row) < _LEAST_PASSES or not are_last or not _grows([op for _, op in row]):
+            continue
+        ops = [op for _, op in row]
+        is_list = _joins_a_list(trace, ops)
+        if is_list or _is_carried(ops, givers):
+            return LongerTensors(
+                frame=ops[-1].frame,
+                name=ops[-1].name,
+                shapes=tuple((number, op.outputs[0].shape or ()) for number, op in row),
+                is_list=is_list,
+            )
+    return None
+
+
+def _grows(ops: Sequence[ForwardOpRow]) -> bool:
+    shapes = [op.outputs[0].shape for op in ops]
+    return all(
+        one is not None
+        and other is not None
+        and len(one) == len(other)
+        and sum(a != b for a, b in zip(one, other, strict=True)) == 1
+        and one < other
+        for one, other in itertools.pairwise(shapes)
+    )
+
+
+def _is_carried(ops: Sequence[ForwardOpRow], givers: Mapping[int, ForwardOpRow]) -> bool:
+    """Whether each takes what the one before gave, as long as it was."""
+    return all(
+        any(_leads_to(tensor, before, givers) for tensor in op.inputs)
+        for before, op in itertools.pairwise(ops)
+    )
+
+
+def _leads_to(
+    tensor: ForwardTensorRow, wanted: ForwardOpRow, givers: Mapping[int, ForwardOpRow]
+) -> bool:
+    whole = wanted.outputs[0]
+    for _ in range(_MOST_CARRIED):
+        if tensor.tensor == whole.tensor:
+            return True
+        giver = givers.get(tensor.tensor)
+        if giver is None:  # as behind .data or torch.utils, which are not seen
+            return tensor.memory == whole.memory and tensor.shape == whole.shape
+        if last_name(giver) not in _CARRYING or not giver.inputs:
+            return False
+        tensor = giver.inputs[0]
+    return False
+
+
+def _joins_a_list(trace: Trace, ops: Sequence[ForwardOpRow]) -> bool:
+    """Whether it is one list without bounds, to which each step appends."""
+    if any(
+        not {each.tensor for each in before.inputs} < {each.tensor for each in op.inputs}
+        for before, op in itertools.pairwise(ops)
+    ):
+        return False
+    frame = ops[-1].frame
+    if frame is None:
+        return False
+    tree = parsed(trace.source(frame.file))
+    names = {
+        container_name(node.args[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and node.args
+        and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+        and isinstance(node.args[0], ast.Name | ast.Attribute)
+        and container_name(node.func) in _JOINING
+    }
+    return len(names) == 1 and not any(_is_bounded(node, *names) for node in ast.walk(tree))
+
+
+def _is_bounded(node: ast.AST, name: str) -> bool:
+    """Whether a statement makes a container of this name with a bound, or takes from it."""
+    if isinstance(node, ast.Delete):
+        return any(container_name(target) == name for target in node.targets)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        is_taken = node.func.attr in {"pop", "popleft", "clear", "remove"}
+        return is_taken and container_name(node.func.value) == name
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if all(container_name(each) != name for each in targets):
+            return False
+        value = node.value
+        is_deque = isinstance(value, ast.Call) and any(
+            word.arg == "maxlen" for word in value.keywords
+        )
+        return is_deque or isinstance(value, ast.Subscript)
+    return False

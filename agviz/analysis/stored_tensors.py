@@ -1,0 +1,208 @@
+"""Tensors that are stored in each pass and never taken out, and graphs no pass went through."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.code_search import ADDING, container_name, parsed, user_files, with_functions
+from agviz.analysis.kept_graphs import CYCLE_SENTENCES, adding
+from agviz.traces.live_graphs import CLOSURE, CYCLE, LONGER, STORED, STORED_GRAPHS
+from agviz.traces.rows import Frame, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from agviz.traces.live_graphs import Holder, LiveGraphsLook
+    from agviz.traces.reader import Trace
+
+_TAKING: Final = frozenset({"pop", "popleft", "popitem", "clear", "remove", "get", "get_nowait"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTensors:
+    """What became more with each pass."""
+
+    look: LiveGraphsLook
+    """The last count."""
+    holder: Holder
+    frame: Frame | None
+    """The line to look at."""
+    is_hook: bool
+    """Whether a hook puts it in."""
+    graph_task: None = None
+
+    @property
+    def heading(self) -> str:
+        """What holds what."""
+        holder, task = self.holder, self.look.graph_task
+        if holder.kind == LONGER:
+            return (
+                f"the graph of {holder.name} gets longer with each pass: {holder.reached:,} nodes"
+                f" more in the last {self._passes:,} passes before pass {task}"
+            )
+        if holder.kind == CYCLE:
+            return (
+                f"{holder.name} keeps its output as {holder.what}: more of them are alive in each"
+                f" pass, up to pass {task}"
+            )
+        graphs = " with graphs" if holder.kind == STORED_GRAPHS else ""
+        what = f"the {holder.what} " if holder.what else ""
+        return f"{what}{holder.name} keeps more tensors{graphs} with each pass, up to pass {task}"
+
+    @property
+    def _passes(self) -> int:
+        return self.look.passes // 2
+
+    @property
+    def paragraph(self) -> str:
+        """What that means, and what to do."""
+        return " ".join(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        if self.holder.kind == LONGER:
+            yield (
+                "It is made of its own value of the step before, with that one's graph, so memory"
+                " grows with each step. Where only its value is needed, compute it under"
+                " torch.no_grad(), or from .detach()."
+            )
+            return
+        if self.holder.kind == CYCLE:
+            yield CYCLE_SENTENCES
+            return
+        if self.is_hook:
+            yield "A hook puts them in in each pass, and nothing takes them out."
+        else:
+            yield "They are put in in each step, and nothing takes them out."
+        if self.holder.kind == STORED_GRAPHS:
+            yield (
+                "Each holds its graph and what that saved, so memory grows with each step. Put in"
+                " what .detach() or .item() gives, compute it under torch.no_grad() where no"
+                " gradient is needed, or empty it after each step."
+            )
+        else:
+            yield (
+                "So memory grows with each step. Empty it after each step, take out what has been"
+                " used, or keep a number (.norm().item()) or the last one only."
+            )
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        yield (
+            f"before pass {self.look.graph_task}: {self.holder.reached:,} more than"
+            f" {self._passes:,} passes before"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "stored_tensors",
+            "holder": self.holder.kind,
+            "name": self.holder.name,
+            "more": self.holder.reached,
+            "graph_task": self.look.graph_task,
+        }
+
+
+def stored_tensors(trace: Trace) -> StoredTensors | None:
+    """What became more with each pass up to the last count, and nothing tells that it is meant to.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    counted = [look for look in trace.live_graphs() if look.passes & (look.passes - 1) == 0]
+    holder = counted[-1].growing if counted else None
+    if holder is None or holder.kind == CLOSURE:
+        return None
+    look, made = counted[-1], visible(holder.stack)
+    if holder.kind in {LONGER, CYCLE}:
+        return StoredTensors(look=look, holder=holder, frame=made, is_hook=False)
+    lines = [
+        (Frame(file, line, function, False), parsed(trace.source(file)))
+        for file in user_files(trace)
+        for line, function in adding(trace.source(file), holder.name)
+    ]
+    name = holder.name.rpartition(".")[2]
+    is_hook = any(_is_in_hook(tree, frame) for frame, tree in lines)
+    for tree in {id(tree): tree for _, tree in lines}.values():
+        if any(_is_emptied(node, name) for node in ast.walk(tree)) or _times_made(tree, name) > 1:
+            return None
+        if holder.kind == STORED and _is_read(tree, name, by_key=is_hook):
+            return None
+    if not lines and (holder.kind == STORED or made is None):
+        return None
+    frame = lines[0][0] if lines else made
+    return StoredTensors(look=look, holder=holder, frame=frame, is_hook=is_hook)
+
+
+def _is_emptied(node: ast.AST, name: str) -> bool:
+    """Whether something is taken out of a container of this name."""
+    if isinstance(node, ast.Delete):
+        return any(container_name(target) == name for target in node.targets)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _TAKING and container_name(node.func.value) == name
+    return False
+
+
+def _times_made(tree: ast.Module, name: str) -> int:
+    """How often a variable or attribute of this name is given a value."""
+    targets = (
+        target
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for each in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for target in (each.elts if isinstance(each, ast.Tuple) else [each])
+    )
+    return sum(
+        not isinstance(target, ast.Subscript) and container_name(target) == name
+        for target in targets
+    )
+
+
+def _is_read(tree: ast.Module, name: str, *, by_key: bool) -> bool:
+    """Whether something reads a container as a whole; by key, too, where that is to count not."""
+    harmless = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ADDING:
+            harmless.add(id(node.value))
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "len":
+            harmless.update(map(id, node.args))
+        elif isinstance(node, ast.Subscript):
+            is_last = isinstance(node.slice, ast.UnaryOp | ast.Constant)
+            if by_key or is_last or isinstance(node.ctx, ast.Store):
+                harmless.add(id(node.value))
+    return any(
+        isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and container_name(node) == name
+        and id(node) not in harmless
+        for node in ast.walk(tree)
+    )
+
+
+def _is_in_hook(tree: ast.Module, frame: Frame) -> bool:
+    """Whether a line is in a function that is registered as a hook, as far as names tell."""
+    around = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+    }
+    for _, node in with_functions(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = container_name(node.func)
+        is_registering = called.startswith("register") and called.endswith("hook")
+        if not (is_registering or called in {"saved_tensors_hooks", "__init__"}):
+            continue
+        if node.lineno <= frame.line <= (node.end_lineno or node.lineno):
+            return True
+        if around & _mentioned(node.args):
+            return True
+    return False
+
+
+def _mentioned(values: Sequence[ast.expr]) -> set[str]:
+    found = (each for value in values for each in ast.walk(value))
+    return {container_name(each) for each in found if isinstance(each, ast.Name | ast.Attribute)}

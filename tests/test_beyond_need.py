@@ -1,0 +1,267 @@
+"""What is done far more often than needed, or works on more with each pass; and what looks like it.
+
+How often the program itself ran what it says is counted by the program.
+"""
+
+from __future__ import annotations
+
+import collections
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import agviz
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Step:
+    """A model, its optimizer, and how often its first layer ran."""
+
+    def __init__(self) -> None:
+        self.first, self.last = nn.Linear(6, 16), nn.Linear(16, 2)
+        self.optimizer = torch.optim.SGD(
+            [*self.first.parameters(), *self.last.parameters()], lr=0.01
+        )
+        self.ran = 0
+
+    def hidden(self, x: Tensor) -> Tensor:
+        self.ran += 1
+        hidden: Tensor = self.first(x).tanh()  # cause: recomputes
+        return hidden
+
+    def backward(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+def checkpoints_in_three_levels(step: Step) -> None:
+    def inner(x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(step.hidden, x, use_reentrant=True)  # cause: nested
+        return out
+
+    def middle(x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(inner, x, use_reentrant=True)
+        return out
+
+    for _ in range(2):
+        step.ran = 0
+        x = torch.randn(4, 6, requires_grad=True)
+        step.backward(checkpoint(middle, x, use_reentrant=True).sum())
+        assert step.ran == 4
+
+
+def bank_that_is_never_cut(step: Step) -> None:
+    bank = torch.empty(0, 16)
+    for _ in range(8):
+        hidden = step.hidden(torch.randn(4, 6))
+        bank = torch.cat([bank, hidden.detach()])  # cause: longer
+        step.backward((hidden @ bank.T).square().mean())
+    assert len(bank) == 32
+
+
+def stack_of_all_that_was_seen(step: Step) -> None:
+    seen = []
+    for _ in range(8):
+        hidden = step.hidden(torch.randn(4, 6))
+        seen.append(hidden.detach())
+        centre = torch.stack(seen).mean(0)  # cause: list
+        step.backward((hidden - centre).square().mean())
+
+
+def backward_for_each_loss(step: Step) -> None:
+    for _ in range(3):
+        hidden = step.hidden(torch.randn(4, 6)).tanh().tanh().tanh().tanh().tanh()
+        step.optimizer.zero_grad()
+        for _ in range(5):
+            step.last(hidden).square().mean().backward(retain_graph=True)  # cause: again
+        step.optimizer.step()
+
+
+def backward_for_each_sample(step: Step) -> None:
+    for _ in range(2):
+        batch = torch.randn(12, 6)
+        step.optimizer.zero_grad()
+        for sample in batch:
+            (step.last(step.hidden(sample)).square().mean() / 12).backward()  # cause: sample
+        step.optimizer.step()
+
+
+def encoded_again_and_again(step: Step) -> None:
+    x, queries = torch.randn(32, 6), torch.randn(8, 16)
+    for _ in range(3):
+        step.ran = 0
+        scores = [step.hidden(x) @ query for query in queries]  # cause: 8
+        step.backward(torch.stack(scores).square().mean())
+        assert step.ran == len(queries)
+
+
+def gradients_kept_by_a_hook(step: Step) -> None:
+    kept: list[Tensor] = []
+
+    def keep(gradient: Tensor) -> None:
+        kept.append(gradient.clone())  # cause: kept
+
+    step.first.weight.register_hook(keep)
+    for _ in range(6):
+        step.backward(step.last(step.hidden(torch.randn(4, 6))).sum())
+    assert len(kept) == 6
+
+
+def average_with_graph(step: Step) -> None:
+    average = step.first.weight.detach().clone()
+    for _ in range(10):
+        step.backward(step.last(step.hidden(torch.randn(4, 6))).sum())
+        average = 0.9 * average + 0.1 * step.first.weight  # cause: average
+
+
+def outputs_of_the_validation(step: Step) -> None:
+    outputs: list[tuple[Tensor, int]] = []
+    for number in range(10):
+        step.backward(step.last(step.hidden(torch.randn(4, 6))).sum())
+        outputs.append((step.last(step.hidden(torch.randn(4, 6))), number))  # cause: outputs
+
+
+GROWING = (
+    checkpoints_in_three_levels,
+    bank_that_is_never_cut,
+    stack_of_all_that_was_seen,
+    backward_for_each_loss,
+    backward_for_each_sample,
+    encoded_again_and_again,
+    gradients_kept_by_a_hook,
+    average_with_graph,
+    outputs_of_the_validation,
+)
+
+
+def checkpoints_in_two_levels(step: Step) -> None:
+    def inner(x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(step.hidden, x, use_reentrant=False)
+        return out
+
+    for _ in range(2):
+        step.backward(checkpoint(inner, torch.randn(4, 6), use_reentrant=False).sum())
+
+
+def memory_that_is_cut_later(step: Step) -> None:
+    memory = torch.empty(0, 16)
+    for _ in range(8):
+        hidden = step.hidden(torch.randn(4, 6))
+        context = torch.cat([memory, hidden])
+        memory = context[-100:].detach()
+        step.backward((hidden @ context.T).square().mean())
+
+
+def recent_ones_stacked(step: Step) -> None:
+    recent: collections.deque[Tensor] = collections.deque(maxlen=100)
+    for _ in range(8):
+        hidden = step.hidden(torch.randn(4, 6))
+        recent.append(hidden.detach())
+        step.backward((hidden - torch.stack(list(recent)).mean(0)).square().mean())
+
+
+def gradients_of_each_sample(step: Step) -> None:
+    for _ in range(2):
+        norms = []
+        for sample in torch.randn(12, 6):
+            step.optimizer.zero_grad()
+            step.last(step.hidden(sample)).square().mean().backward()
+            assert step.first.weight.grad is not None
+            norms.append(step.first.weight.grad.norm())
+        step.optimizer.step()
+
+
+def micro_batches(step: Step) -> None:
+    for _ in range(2):
+        step.optimizer.zero_grad()
+        for part in torch.randn(48, 6).chunk(12):
+            (step.last(step.hidden(part)).square().mean() / 12).backward()
+        step.optimizer.step()
+
+
+def two_losses(step: Step) -> None:
+    for _ in range(3):
+        hidden = step.hidden(torch.randn(4, 6))
+        step.optimizer.zero_grad()
+        step.last(hidden).square().mean().backward(retain_graph=True)
+        hidden.square().mean().backward()
+        step.optimizer.step()
+
+
+def dropout_again_and_again(step: Step) -> None:
+    x = torch.randn(32, 6)
+    for _ in range(3):
+        outs = [step.last(nn.functional.dropout(step.hidden(x + i))) for i in range(8)]
+        step.backward(torch.stack(outs).var(0).mean())
+
+
+def replay_of_detached(step: Step) -> None:
+    replay: list[Tensor] = []
+    for _ in range(9):
+        hidden = step.hidden(torch.randn(4, 6))
+        replay.append(hidden.detach())
+        old = replay[int(torch.randint(len(replay), ()))]
+        step.backward((hidden - old).square().mean())
+
+
+def cache_that_fills_up(step: Step) -> None:
+    cache: dict[int, Tensor] = {}
+    for number in range(12):
+        if number % 3 not in cache:
+            cache[number % 3] = torch.randn(4, 6).tanh()
+        step.backward(step.last(step.hidden(cache[number % 3])).sum())
+
+
+HEALTHY = (
+    checkpoints_in_two_levels,
+    memory_that_is_cut_later,
+    recent_ones_stacked,
+    gradients_of_each_sample,
+    micro_batches,
+    two_losses,
+    dropout_again_and_again,
+    replay_of_detached,
+    cache_that_fills_up,
+)
+
+
+def source_of(line: int) -> str:
+    return Path(__file__).read_text(encoding="utf-8").splitlines()[line - 1]
+
+
+def recorded(path: Path, program: Callable[[Step], None]) -> Path:
+    torch.manual_seed(0)
+    with agviz.trace(path=path, check_forward=True):
+        program(Step())
+    return path
+
+
+@pytest.mark.parametrize("program", GROWING, ids=lambda program: program.__name__)
+def test_what_is_beyond_need_is_found_with_its_line(
+    tmp_path: Path, program: Callable[[Step], None]
+) -> None:
+    with agviz.Trace.open(recorded(tmp_path / "t.agviz", program)) as trace:
+        (found,) = verdicts(trace)
+    assert found.outcome is Outcome.FOUND
+    assert found.frame is not None
+    text = source_of(found.frame.line)
+    assert "# cause" in text, found
+    words = f"{found.heading} {found.paragraph}"
+    assert text.partition("# cause: ")[2].split()[0] in words
+    assert len(words.split()) <= 120
+
+
+@pytest.mark.parametrize("program", HEALTHY, ids=lambda program: program.__name__)
+def test_of_what_is_needed_nothing_is_said(tmp_path: Path, program: Callable[[Step], None]) -> None:
+    with agviz.Trace.open(recorded(tmp_path / "t.agviz", program)) as trace:
+        (said,) = verdicts(trace)
+    assert said.outcome is Outcome.NOTHING_UNUSUAL, said
