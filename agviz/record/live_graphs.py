@@ -19,6 +19,7 @@ from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.files import Files
+from agviz.record.frame_locals import locals_of
 from agviz.traces.live_graphs import (
     CLOSURE,
     CONTAINER,
@@ -330,9 +331,8 @@ class LiveGraphs:
     def _named(self, tensor: Tensor, own: Sequence[object]) -> _Named | None:
         """How Python refers to a tensor; None: nothing that has a name does."""
         frames = list(_running())
-        for frame in frames:
-            if (name := _key_of(frame.f_locals, tensor)) is not None:
-                return _Named(TENSOR, name, "", None)
+        if (name := _variable(frames, tensor)) is not None:
+            return _Named(TENSOR, name, "", None)
         return self._referred(tensor, [*own, frames], frames, _DEPTH)
 
     def _referred(
@@ -353,9 +353,8 @@ class LiveGraphs:
                 containers.append(other)
                 named = found or named
         for container in containers if depth else ():
-            for frame in frames:
-                if (name := _key_of(frame.f_locals, container)) is not None:
-                    return _Named(CONTAINER, name, type(container).__name__, None, container)
+            if (name := _variable(frames, container)) is not None:
+                return _Named(CONTAINER, name, type(container).__name__, None, container)
             more = [*own, containers]
             if (found := self._referred(container, more, frames, depth - 1)) is not None:
                 return found
@@ -439,7 +438,7 @@ def _referred_ones(tensors: Sequence[Tensor], own: Sequence[object]) -> list[Ten
     views = _views()
     pairs = [(each, views.get(id(each), each)) for each in tensors]
     every = [each for pair in pairs for each in pair]
-    found = {id(value) for frame in _running() for value in frame.f_locals.values()}
+    found = _in_variables()
     ours = {id(every), id(views), *map(id, pairs), *map(id, own), id(tensors)}
     for owner in gc.get_referrers(*every) if every else ():
         if id(owner) not in ours and not isinstance(owner, FrameType | GeneratorType):
@@ -515,7 +514,7 @@ def _referred_to(reaching: Sequence[tuple[Tensor, bool, set[_Token]]]) -> set[in
     """Identities of the tensors that a variable, an attribute or a container refers to."""
     tensors = [tensor for tensor, *_ in reaching]
     own = {id(tensors), *map(id, reaching)}
-    found = {id(value) for frame in _running() for value in frame.f_locals.values()}
+    found = _in_variables()
     for owner in gc.get_referrers(*tensors) if tensors else ():
         if type(owner) in (*_CONTAINERS, CellType) and id(owner) not in own:
             found.update(map(id, gc.get_referents(owner)))
@@ -546,6 +545,25 @@ def _running() -> Iterator[FrameType]:
         if not frame.f_globals.get("__name__", "").startswith(("agviz.", "agviz_engine.")):
             yield frame
         frame = frame.f_back
+
+
+def _in_variables() -> set[int]:
+    """Identities of what the variables of running functions refer to."""
+    found: set[int] = set()
+    for frame in _running():
+        with locals_of(frame) as values:
+            found.update(map(id, values.values()))
+    return found
+
+
+def _variable(frames: Sequence[FrameType], thing: object) -> str | None:
+    """The variable of a running function that refers to a thing."""
+    for frame in frames:
+        with locals_of(frame) as values:
+            name = _key_of(values, thing)
+        if name is not None:
+            return name
+    return None
 
 
 def _key_of(scope: Any, thing: object) -> str | None:

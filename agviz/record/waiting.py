@@ -2,19 +2,12 @@
 
 Only what Python knows of a thread that stands still is read: the innermost line of the program, the
 call on that line, and the objects that the call names, looked up without running any code.
-
-Note [Locals of others]
-Before Python 3.13, to read the locals of a frame leaves a copy of them at the frame, which would
-keep tensors alive for as long as the function runs. The copy is emptied again, unless the program
-holds it, as what ``locals()`` gave. A frame that a debugger traces is left alone: Python takes its
-locals from that copy when the trace function returns.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import dis
 import inspect
 import re
 import sys
@@ -23,6 +16,7 @@ import types
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz.record.frame_locals import locals_of
 from agviz.traces.rows import DumpedWait
 
 if TYPE_CHECKING:
@@ -141,7 +135,7 @@ def _in_library(inside: Sequence[FrameType]) -> _Waiting | None:
     thing, is_bounded = None, False
     names = outermost.f_code.co_varnames
     if names and outermost.f_code.co_argcount:
-        with _locals(outermost) as values:
+        with locals_of(outermost) as values:
             thing = values.get(names[0])
             is_bounded = values.get("timeout") is not None
     qualified = outermost.f_code.co_qualname.rpartition("<locals>.")[2]
@@ -163,7 +157,7 @@ def _in_call(frame: FrameType, files: Files) -> _Waiting | None:
             return None
         is_bounded = bool(entered.args or entered.keywords)
         method, entered = entered.func.attr, entered.func.value
-    with _locals(frame) as values:
+    with locals_of(frame) as values:
         thing = _ABSENT if entered is None else _value(entered, values, frame.f_globals)
     kind = type(thing)
     if isinstance(thing, types.ModuleType):
@@ -200,28 +194,6 @@ def _expression(frame: FrameType, files: Files) -> ast.expr | None:
             if isinstance(found, ast.With) and len(found.items) == 1:
                 return found.items[0].context_expr
     return None
-
-
-@contextlib.contextmanager
-def _locals(frame: FrameType) -> Iterator[Mapping[str, Any]]:
-    """The locals of a frame: Note [Locals of others]."""
-    if frame.f_trace is not None or frame.f_code.co_code[frame.f_lasti] == _RESUME:
-        yield {}
-        return
-    values: Any = frame.f_locals
-    try:
-        yield values
-    finally:
-        is_copy = sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED
-        if is_copy and sys.getrefcount(values) <= _OWN_REFERENCES:
-            values.clear()
-
-
-_RESUME: Final = dis.opmap["RESUME"]
-"""A frame that is there, and has called somebody, is being traced at the call of its function."""
-_OWN_REFERENCES: Final = 4
-"""To a copy of locals that nobody else holds: those of the frame, of `_locals`, of its caller and
-of the question."""
 
 
 def _value(node: ast.expr, values: Mapping[str, Any], around: Mapping[str, Any]) -> Any:
@@ -276,7 +248,7 @@ def _held_at(innermost: FrameType, lock: Any, look: _Look) -> Frame | None:
         if _is_hidden(frame, look.files):
             continue
         for node in _withs(frame, look):
-            with _locals(frame) as values:
+            with locals_of(frame) as values:
                 found = [_value(item.context_expr, values, frame.f_globals) for item in node.items]
             if any(each is lock for each in found):
                 code = frame.f_code
@@ -304,6 +276,6 @@ def _runs(innermost: FrameType, future: Any) -> bool:
     """Whether the thread of a frame runs what a future of an executor stands for."""
     for frame in _outwards(innermost):
         if frame.f_code.co_qualname == "_WorkItem.run":
-            with _locals(frame) as values:
+            with locals_of(frame) as values:
                 return _field(values.get("self"), "future") is future
     return False
