@@ -58,8 +58,10 @@ _MOST_NODES: Final = 200_000
 _MOST_DESCRIBED: Final = 64
 _MOST_COUNTED: Final = 20_000
 """Nodes behind all tensors, up to which they are counted."""
-_MOST_NAMED: Final = 6
+_MOST_NAMED: Final = 12
 """Of the tensors that came since the count before."""
+_SHARE_STORED: Final = 0.1
+"""Of what became more, that has to be in one container; the rest are what its graphs saved."""
 _AS_BEFORE: Final = 0.5
 """What is more with each pass must at least be this share of what was more before."""
 _NOT_SOON_FULL: Final = 4
@@ -243,18 +245,17 @@ class LiveGraphs:
             if named is not None and (named.kind != TENSOR or "." in named.name):
                 groups.setdefault((named.name, named.what), []).append((named, tensor))
         members = max(groups.values(), key=len, default=[])
-        if 2 * len(members) < len(some) or not members:
+        count = len(known) * len(members) // len(some)
+        grown = len(self._censuses[1].tensors) - len(self._censuses[0].tensors)
+        if len(members) < min(len(some), 2) or count < _SHARE_STORED * grown:
             return None
         found, last = members[-1]
-        stored = found.holds
-        most = stored.maxlen if isinstance(stored, deque) else None
-        if isinstance(stored, deque) and most is not None and most < _NOT_SOON_FULL * len(stored):
+        if not _may_grow_on(found.holds, self._passes):
             return None
         if found.kind in {CYCLE, CLOSURE}:
             kind = found.kind
         else:
             kind = STORED_GRAPHS if last.requires_grad else STORED
-        count = len(known) * len(members) // len(some)
         return Holder(kind, found.name, found.what, count, self._stack(last))
 
     def _longest(self, tensors: list[Tensor], since: tuple[int, int], grown: int) -> Holder | None:
@@ -394,6 +395,17 @@ def is_time_to_look(passes: int) -> bool:
     while not odd % 2:
         odd //= 2
     return odd in {1, 3}
+
+
+def _may_grow_on(stored: object, passes: int) -> bool:
+    """Whether a container may have got something in every second pass, and is not soon full."""
+    most = stored.maxlen if isinstance(stored, deque) else None
+    if isinstance(stored, deque) and most is not None and most < _NOT_SOON_FULL * len(stored):
+        return False
+    if isinstance(stored, dict):
+        is_nested = any(isinstance(each, list | deque | dict) for each in stored.values())
+        return is_nested or 2 * len(stored) >= passes
+    return not isinstance(stored, list | deque | set) or 2 * len(stored) >= passes
 
 
 def _is_doubled(passes: int) -> bool:
