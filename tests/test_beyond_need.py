@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 import agviz
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import verdicts
+from agviz.record import live_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,6 +233,12 @@ HEALTHY = (
     replay_of_detached,
     cache_that_fills_up,
 )
+
+
+@pytest.fixture(autouse=True)
+def count_in_short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is alive is counted here, however short a recording is."""
+    monkeypatch.setattr(live_graphs, "_TIMES_THE_COST", 0)
 
 
 def source_of(line: int) -> str:

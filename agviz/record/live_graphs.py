@@ -12,9 +12,12 @@ import gc
 import logging
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from functools import cached_property, lru_cache
+from itertools import compress, repeat
+from operator import is_
 from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -58,6 +61,10 @@ _MOST_NODES: Final = 200_000
 _MOST_DESCRIBED: Final = 64
 _MOST_COUNTED: Final = 20_000
 """Nodes behind all tensors, up to which they are counted."""
+_TIMES_THE_COST: Final = 30
+"""A recording lasts at least so many times as long as all counts of what is alive."""
+_EXPECTED_NS: Final = 30_000_000
+"""What a count takes that goes through the 200,000 objects of Python that come with torch."""
 _MOST_NAMED: Final = 12
 """Of the tensors that came since the count before."""
 _SHARE_STORED: Final = 0.1
@@ -134,6 +141,11 @@ class LiveGraphs:
         self._threads: set[int] = set()
         """Identities of those that called backward."""
         self._is_off = False
+        self._since_ns = time.monotonic_ns()
+        self._spent_ns = 0
+        """Of the time since then, on counts of everything."""
+        self._cost_ns = _EXPECTED_NS
+        """What the next count is likely to take."""
         self._censuses: list[_Census] = []
         """The last two."""
         self.steps = 0
@@ -193,12 +205,24 @@ class LiveGraphs:
         if len(self._threads) > 1:
             return look
         if not look.is_growing:
-            return look._replace(holders=self._count()) if _is_doubled(self._passes) else look
+            return look._replace(holders=self._counted()) if self._is_time_to_count() else look
         if self._searches >= _MOST_SEARCHES or self._passes < _TIMES_LATER * self._searched_at:
             return look
         self._searches += 1
         self._searched_at = self._passes
         return look._replace(holders=self._search(alive))
+
+    def _is_time_to_count(self) -> bool:
+        lasted_ns = time.monotonic_ns() - self._since_ns
+        is_cheap = lasted_ns >= _TIMES_THE_COST * (self._spent_ns + self._cost_ns)
+        return is_cheap and _is_doubled(self._passes)
+
+    def _counted(self) -> tuple[Holder, ...]:
+        began_ns = time.monotonic_ns()
+        found = self._count()
+        self._cost_ns = time.monotonic_ns() - began_ns
+        self._spent_ns += self._cost_ns
+        return found
 
     def _count(self) -> tuple[Holder, ...]:
         """Count what is alive; what holds most of what became more in the same way twice."""
@@ -424,8 +448,8 @@ def _all_tensors() -> Iterator[Tensor]:
     import torch
 
     seen = 0
-    for thing in gc.get_objects():
-        if type(thing) is not torch.Tensor or (thing.requires_grad and thing._is_view()):
+    for thing in _of_type(torch.Tensor):
+        if thing.requires_grad and thing._is_view():
             continue
         if thing.numel() > 1 or thing.grad_fn is not None:
             seen += 1
@@ -434,14 +458,20 @@ def _all_tensors() -> Iterator[Tensor]:
             yield thing
 
 
+def _of_type(kind: type[Any]) -> Iterator[Any]:
+    """All objects of just this type; without a line of Python for each of the others."""
+    everything = gc.get_objects()
+    return compress(everything, map(is_, map(type, everything), repeat(kind)))
+
+
 def _views() -> dict[int, Tensor]:
     """A view with a graph of each tensor that has one, by the identity of the tensor."""
     import torch
 
     return {
         id(thing._base): thing
-        for thing in gc.get_objects()
-        if type(thing) is torch.Tensor and thing.requires_grad and thing._is_view()
+        for thing in _of_type(torch.Tensor)
+        if thing.requires_grad and thing._is_view()
     }
 
 
