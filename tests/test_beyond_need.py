@@ -214,6 +214,14 @@ def replay_of_detached(step: Step) -> None:
         step.backward((hidden - old).square().mean())
 
 
+def outputs_collected_on_purpose(step: Step) -> None:
+    outputs: list[Tensor] = []
+    for _ in range(9):
+        out = step.last(step.hidden(torch.randn(4, 6)))
+        outputs.append(out.detach().clone())
+        step.backward(out.sum())
+
+
 def cache_that_fills_up(step: Step) -> None:
     cache: dict[int, Tensor] = {}
     for number in range(12):
@@ -231,6 +239,7 @@ HEALTHY = (
     two_losses,
     dropout_again_and_again,
     replay_of_detached,
+    outputs_collected_on_purpose,
     cache_that_fills_up,
 )
 

@@ -128,9 +128,11 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     for tree in {id(tree): tree for _, tree in lines}.values():
         if any(_is_emptied(node, name) for node in ast.walk(tree)) or _times_made(tree, name) > 1:
             return None
-        if holder.kind == STORED and _is_read(tree, name, by_key=is_hook):
+        if holder.kind == STORED and _is_read(tree, name):
             return None
-    if not lines and (holder.kind == STORED or made is None):
+    if holder.kind == STORED and not is_hook:  # as outputs that are collected on purpose
+        return None
+    if not lines and made is None:
         return None
     frame = lines[0][0] if lines else made
     return StoredTensors(look=look, holder=holder, frame=frame, is_hook=is_hook)
@@ -160,8 +162,8 @@ def _times_made(tree: ast.Module, name: str) -> int:
     )
 
 
-def _is_read(tree: ast.Module, name: str, *, by_key: bool) -> bool:
-    """Whether something reads a container as a whole; by key, too, where that is to count not."""
+def _is_read(tree: ast.Module, name: str) -> bool:
+    """Whether something reads a container as a whole, and not by key or place."""
     harmless = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in ADDING:
@@ -169,9 +171,7 @@ def _is_read(tree: ast.Module, name: str, *, by_key: bool) -> bool:
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "len":
             harmless.update(map(id, node.args))
         elif isinstance(node, ast.Subscript):
-            is_last = isinstance(node.slice, ast.UnaryOp | ast.Constant)
-            if by_key or is_last or isinstance(node.ctx, ast.Store):
-                harmless.add(id(node.value))
+            harmless.add(id(node.value))
     return any(
         isinstance(node, ast.Name | ast.Attribute)
         and isinstance(node.ctx, ast.Load)

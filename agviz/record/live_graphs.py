@@ -649,10 +649,12 @@ def _is_of_library(owner: object) -> bool:
 
 
 def _object_of(scope: dict[Any, Any]) -> object:
-    """The object whose attributes a dictionary holds; None: it is a plain one."""
+    """The object whose attributes, or buffers, a dictionary holds; None: it is a plain one."""
     for owner in gc.get_referrers(scope):
         if getattr(type(owner), "__dictoffset__", 0) and _own_dict(owner) is scope:
             return owner
+        if type(owner) is dict and owner.get("_buffers") is scope:
+            return _object_of(owner)
     return None
 
 
