@@ -130,9 +130,8 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
             return None
         if holder.kind == STORED and _is_read(tree, name):
             return None
-    if holder.kind == STORED and not is_hook:  # as outputs that are collected on purpose
-        return None
-    if not lines and made is None:
+    is_meant = holder.kind == STORED and not is_hook  # as outputs that are collected on purpose
+    if is_meant or (not lines and made is None):
         return None
     frame = lines[0][0] if lines else made
     return StoredTensors(look=look, holder=holder, frame=frame, is_hook=is_hook)
