@@ -214,10 +214,10 @@ def replay_of_detached(step: Step) -> None:
 
 
 def outputs_collected_on_purpose(step: Step) -> None:
-    outputs: list[Tensor] = []
+    collected: list[Tensor] = []
     for _ in range(9):
         out = step.last(step.hidden(torch.randn(4, 6)))
-        outputs.append(out.detach().clone())
+        collected.append(out.detach().clone())
         step.backward(out.sum())
 
 

@@ -130,9 +130,8 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
             return None
         if holder.kind == STORED and _is_read(tree, name):
             return None
-    if holder.kind == STORED and not is_hook:  # as outputs that are collected on purpose
-        return None
-    if not lines and made is None:
+    # Without a hook tensors that have no graphs may be collected on purpose.
+    if (holder.kind == STORED and not is_hook) or (not lines and made is None):
         return None
     frame = lines[0][0] if lines else made
     return StoredTensors(look=look, holder=holder, frame=frame, is_hook=is_hook)
