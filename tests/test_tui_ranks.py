@@ -25,7 +25,7 @@ from agviz.tui.timeline import Window
 from tests.ranks_support import PASSES
 from tests.slow_cases import slow_but
 from tests.test_tui_terminal import TMUX, Terminal
-from tests.tui_support import calm, lines
+from tests.tui_support import calm, lines, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -142,7 +142,8 @@ async def test_keys_go_from_pass_to_pass(two_ranks: Path) -> None:
 async def test_more_is_said_of_the_rank_under_the_cursor(two_ranks: Path) -> None:
     async with opened(two_ranks) as pilot:
         panel = (await settle(pilot)).query_one(RankPanel)
-        assert panel.border_title == "Rank 1"  # of which the answer speaks
+        await until(pilot, lambda: panel.border_title == "Rank 1")  # of which the answer speaks
+        await settle(pilot)
         said = "\n".join(lines(panel))
         assert re.search(r"\d\d\d ms  SlowBackward", said)
         assert "this one" in said
