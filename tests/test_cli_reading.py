@@ -380,8 +380,10 @@ def test_export_tells_programs_what_it_wrote(recorded: Path, tmp_path: Path) -> 
 def test_an_export_that_fails_half_way_leaves_nothing(recorded: Path, tmp_path: Path) -> None:
     shutil.copy(recorded, tmp_path / "t.agviz")
     database = sqlite3.connect(tmp_path / "t.agviz", isolation_level=None)
-    near_the_end = "SELECT seq FROM event ORDER BY seq DESC LIMIT 1 OFFSET 3"
-    database.execute(f"UPDATE event SET kind = 77 WHERE seq = ({near_the_end})")
+    database.execute(
+        "UPDATE event SET kind = 77"
+        " WHERE seq = (SELECT seq FROM event ORDER BY seq DESC LIMIT 1 OFFSET 3)"
+    )
     database.close()
     for format_ in ("chrome-trace", "json"):
         for name in ("x.json", "x.json.gz"):
