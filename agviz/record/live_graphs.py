@@ -61,8 +61,10 @@ _MOST_NODES: Final = 200_000
 _MOST_DESCRIBED: Final = 64
 _MOST_COUNTED: Final = 20_000
 """Nodes behind all tensors, up to which they are counted."""
-_TIMES_THE_COST: Final = 30
-"""A recording lasts at least so many times as long as all counts of what is alive."""
+_AT_ONCE_NS: Final = 150_000_000
+"""What all counts of everything alive may take in a process, however soon: five of them, or so."""
+_SHARE: Final = 1 / 30
+"""Of the time of the process, what they may take besides."""
 _EXPECTED_NS: Final = 30_000_000
 """What a count takes that goes through the 200,000 objects of Python that come with torch."""
 _MOST_NAMED: Final = 12
@@ -116,6 +118,28 @@ class _Census(NamedTuple):
     """The next sequence number."""
 
 
+class _Costs:
+    """What counts have taken in this process, which may make many recordings, as tests do."""
+
+    def __init__(self) -> None:
+        self._since_ns = time.monotonic_ns()
+        self._spent_ns = 0
+        self._next_ns = _EXPECTED_NS
+
+    def are_bearable(self) -> bool:
+        """Whether there is time for another count."""
+        lasted_ns = time.monotonic_ns() - self._since_ns
+        return self._spent_ns + self._next_ns <= _AT_ONCE_NS + _SHARE * lasted_ns
+
+    def spent(self, took_ns: int) -> None:
+        """A count took so long."""
+        self._spent_ns += took_ns
+        self._next_ns = took_ns
+
+
+_costs: Final = _Costs()
+
+
 class LiveGraphs:
     """Counts the graphs of past passes that are alive.
 
@@ -141,11 +165,6 @@ class LiveGraphs:
         self._threads: set[int] = set()
         """Identities of those that called backward."""
         self._is_off = False
-        self._since_ns = time.monotonic_ns()
-        self._spent_ns = 0
-        """Of the time since then, on counts of everything."""
-        self._cost_ns = _EXPECTED_NS
-        """What the next count is likely to take."""
         self._censuses: list[_Census] = []
         """The last two."""
         self.steps = 0
@@ -213,15 +232,12 @@ class LiveGraphs:
         return look._replace(holders=self._search(alive))
 
     def _is_time_to_count(self) -> bool:
-        lasted_ns = time.monotonic_ns() - self._since_ns
-        is_cheap = lasted_ns >= _TIMES_THE_COST * (self._spent_ns + self._cost_ns)
-        return is_cheap and _is_doubled(self._passes)
+        return _is_doubled(self._passes) and _costs.are_bearable()
 
     def _counted(self) -> tuple[Holder, ...]:
         began_ns = time.monotonic_ns()
         found = self._count()
-        self._cost_ns = time.monotonic_ns() - began_ns
-        self._spent_ns += self._cost_ns
+        _costs.spent(time.monotonic_ns() - began_ns)
         return found
 
     def _count(self) -> tuple[Holder, ...]:
