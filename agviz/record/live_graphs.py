@@ -61,11 +61,11 @@ _MOST_NODES: Final = 200_000
 _MOST_DESCRIBED: Final = 64
 _MOST_COUNTED: Final = 20_000
 """Nodes behind all tensors, up to which they are counted."""
-_AT_ONCE_NS: Final = 150_000_000
+_AT_ONCE_NS: Final = 250_000_000
 """What all counts of everything alive may take in a process, however soon: five of them, or so."""
 _SHARE: Final = 1 / 30
 """Of the time of the process, what they may take besides."""
-_EXPECTED_NS: Final = 30_000_000
+_EXPECTED_NS: Final = 40_000_000
 """What a count takes that goes through the 200,000 objects of Python that come with torch."""
 _MOST_NAMED: Final = 12
 """Of the tensors that came since the count before."""
