@@ -283,3 +283,17 @@ def test_of_what_is_needed_nothing_is_said(tmp_path: Path, program: Callable[[St
     with agviz.Trace.open(recorded(tmp_path / "t.agviz", program)) as trace:
         (said,) = verdicts(trace)
     assert said.outcome is Outcome.NOTHING_UNUSUAL, said
+
+
+def test_what_was_counted_stays_known_where_there_is_no_time_for_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter([True] * 3)
+    monkeypatch.setattr(live_graphs._Costs, "are_bearable", lambda _: next(left, False))
+    path = recorded(tmp_path / "t.agviz", outputs_of_the_validation)
+    with agviz.Trace.open(path) as trace:
+        (found,) = verdicts(trace)
+        looks = [look for look in trace.live_graphs() if look.is_counted]
+    assert found.outcome is Outcome.FOUND
+    assert found.heading.endswith(f"up to pass {looks[-1].graph_task}")
+    assert [look.passes for look in looks] == [1, 2, 4]

@@ -111,7 +111,7 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    counted = [look for look in trace.live_graphs() if look.passes & (look.passes - 1) == 0]
+    counted = [look for look in trace.live_graphs() if look.is_counted]
     holder = counted[-1].growing if counted else None
     if holder is None or holder.kind == CLOSURE:
         return None

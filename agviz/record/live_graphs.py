@@ -32,6 +32,7 @@ from agviz.traces.live_graphs import (
     STORED,
     STORED_GRAPHS,
     TENSOR,
+    UNKNOWN,
     Holder,
     LiveGraphsLook,
 )
@@ -118,6 +119,9 @@ class _Census(NamedTuple):
     """The next sequence number."""
 
 
+_NOTHING_COUNTED: Final = Holder(UNKNOWN, "", "", 0, ())
+
+
 class _Costs:
     """What counts have taken in this process, which may make many recordings, as tests do."""
 
@@ -165,6 +169,8 @@ class LiveGraphs:
         self._threads: set[int] = set()
         """Identities of those that called backward."""
         self._is_off = False
+        self._has_counted_more = False
+        """Whether the last count found what became more."""
         self._censuses: list[_Census] = []
         """The last two."""
         self.steps = 0
@@ -224,20 +230,20 @@ class LiveGraphs:
         if len(self._threads) > 1:
             return look
         if not look.is_growing:
-            return look._replace(holders=self._counted()) if self._is_time_to_count() else look
+            return look._replace(holders=self._counted()) if _is_doubled(self._passes) else look
         if self._searches >= _MOST_SEARCHES or self._passes < _TIMES_LATER * self._searched_at:
             return look
         self._searches += 1
         self._searched_at = self._passes
         return look._replace(holders=self._search(alive))
 
-    def _is_time_to_count(self) -> bool:
-        return _is_doubled(self._passes) and _costs.are_bearable()
-
     def _counted(self) -> tuple[Holder, ...]:
+        if not _costs.are_bearable():
+            return (_NOTHING_COUNTED,) if self._has_counted_more else ()
         began_ns = time.monotonic_ns()
         found = self._count()
         _costs.spent(time.monotonic_ns() - began_ns)
+        self._has_counted_more = bool(found)
         return found
 
     def _count(self) -> tuple[Holder, ...]:

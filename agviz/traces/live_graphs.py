@@ -29,6 +29,8 @@ CYCLE: Final = "cycle"
 """A custom Function's node refers to what it gave, which holds the node."""
 LONGER: Final = "longer"
 """The graph of a tensor, through which no pass went, gets longer with each pass."""
+UNKNOWN: Final = "unknown"
+"""Nothing was counted, after a count had found something: that would have taken too long."""
 
 _LEAST: Final = 3
 """Graphs alive, and optimizer steps, of which something is said."""
@@ -89,6 +91,12 @@ class LiveGraphsLook(NamedTuple):
         return any(
             each.kind in {TENSOR, CONTAINER, GRADIENT, CLOSURE, CYCLE} for each in self.holders
         )
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether everything that is alive may have been counted: not where the time was short."""
+        is_doubled = self.passes & (self.passes - 1) == 0
+        return is_doubled and all(each.kind != UNKNOWN for each in self.holders)
 
     @property
     def growing(self) -> Holder | None:
