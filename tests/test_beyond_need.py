@@ -23,6 +23,8 @@ from agviz.record import live_graphs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from agviz.traces.live_graphs import Holder
+
 
 class Step:
     """A model, its optimizer, and how often its first layer ran."""
@@ -130,6 +132,13 @@ def outputs_of_the_validation(step: Step) -> None:
     for number in range(10):
         step.backward(step.last(step.hidden(torch.randn(4, 6))).sum())
         outputs.append((step.last(step.hidden(torch.randn(4, 6))), number))  # cause: outputs
+
+
+def outputs_for_long(step: Step) -> None:
+    logits: list[Tensor] = []
+    for _ in range(40):
+        step.backward(step.last(step.hidden(torch.randn(4, 6))).sum())
+        logits.append(step.last(step.hidden(torch.randn(4, 6))))  # cause: logits
 
 
 GROWING = (
@@ -288,12 +297,20 @@ def test_of_what_is_needed_nothing_is_said(tmp_path: Path, program: Callable[[St
 def test_what_was_counted_stays_known_where_there_is_no_time_for_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = iter([True] * 3)
-    monkeypatch.setattr(live_graphs._Costs, "are_bearable", lambda _: next(left, False))
-    path = recorded(tmp_path / "t.agviz", outputs_of_the_validation)
-    with agviz.Trace.open(path) as trace:
+    count = live_graphs.LiveGraphs._count
+    counts: list[int] = []
+
+    def counted(self: live_graphs.LiveGraphs) -> tuple[Holder, ...]:
+        holders = count(self)
+        counts.append(len(holders))
+        return holders
+
+    monkeypatch.setattr(live_graphs.LiveGraphs, "_count", counted)
+    monkeypatch.setattr(live_graphs._Costs, "are_bearable", lambda _: not any(counts))
+    with agviz.Trace.open(recorded(tmp_path / "t.agviz", outputs_for_long)) as trace:
         (found,) = verdicts(trace)
         looks = [look for look in trace.live_graphs() if look.is_counted]
     assert found.outcome is Outcome.FOUND
+    assert counts[-1]
+    assert len(looks) == len(counts) < 5
     assert found.heading.endswith(f"up to pass {looks[-1].graph_task}")
-    assert [look.passes for look in looks] == [1, 2, 4]
