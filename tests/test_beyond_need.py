@@ -266,7 +266,8 @@ def source_of(line: int) -> str:
 
 def recorded(path: Path, program: Callable[[Step], None]) -> Path:
     torch.manual_seed(0)
-    gc.collect()  # what other tests left would become less while it is counted
+    gc.collect()
+    gc.freeze()  # what other tests have left is not counted
     with agviz.trace(path=path, check_forward=True):
         program(Step())
     return path

@@ -176,7 +176,7 @@ async def press(pilot: Pilot[None], *keys: str) -> TraceScreen:
 
 async def until(pilot: Pilot[None], fits: Callable[[], bool]) -> None:
     """Wait until something is so."""
-    for _ in range(200):
+    for _ in range(1_000):
         await pilot.pause(0.02)
         if fits():
             return
