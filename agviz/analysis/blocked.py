@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.lineage import is_checkpoint
 from agviz.analysis.thread_status import inside_engine
 from agviz.traces.rows import visible
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from agviz.analysis.thread_status import ThreadStatus
     from agviz.traces.rows import DumpedWait
 
-_CHECKPOINT: Final = "torch/utils/checkpoint.py"
 _LOCKS: Final = {"threading.Lock", "threading.RLock"}
 _JOINS: Final = ("Thread.join",)
 _TAKES: Final = ("get", "recv", "recv_bytes", "readline", "read", "recv_into", "accept")
@@ -30,7 +30,7 @@ def why_it_waits(status: ThreadStatus, threads: Sequence[ThreadStatus]) -> Itera
         threads: all threads.
     """
     inside = inside_engine(status.stack)
-    is_again = any(frame.file.endswith(_CHECKPOINT) for frame in inside)
+    is_again = any(map(is_checkpoint, inside))
     wait = status.wait
     if is_again:
         yield "It computes the forward of a checkpoint again."

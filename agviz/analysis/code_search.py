@@ -45,6 +45,20 @@ def container_name(target: ast.expr) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
+def targets_of(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[ast.expr]:
+    """What a statement assigns to."""
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def takes_from(node: ast.AST, name: str, methods: Collection[str]) -> bool:
+    """Whether something is taken out of a container of this name: by ``del``, or by a method."""
+    if isinstance(node, ast.Delete):
+        return any(container_name(target) == name for target in node.targets)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in methods and container_name(node.func.value) == name
+    return False
+
+
 def decorator_around(trace: Trace, frame: Frame, names: Collection[str]) -> tuple[str, int] | None:
     """How a decorator of the function around a line is written, and its line.
 

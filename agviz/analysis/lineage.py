@@ -434,10 +434,15 @@ def _is_data(state: _State) -> bool:
     return any(maker.op.name.endswith(".data.__get__") for maker in state.makers)
 
 
+def is_checkpoint(frame: Frame) -> bool:
+    """Whether a line is torch's, where it runs a checkpoint."""
+    return frame.file.replace("\\", "/").endswith(_CHECKPOINT)
+
+
 def _around_checkpoint(op: ForwardOpRow) -> Frame | None:
     """The user's line that called checkpoint, where ``op`` was called within it."""
     for place in range(len(op.stack) - 1, -1, -1):
-        if op.stack[place].file.endswith(_CHECKPOINT):
+        if is_checkpoint(op.stack[place]):
             return visible(op.stack[:place])
     return None
 

@@ -7,7 +7,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import container_name, parsed
+from agviz.analysis.code_search import container_name, parsed, takes_from, targets_of
 from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.words.shapes import write_shape
@@ -28,6 +28,7 @@ _CARRYING: Final = frozenset(
     {"detach", "detach_", "clone", "contiguous", "to", "cpu", "cuda", "float", "half", "__get__"}
 )
 """Functions that leave a tensor as long as it is."""
+_TAKING: Final = frozenset({"pop", "popleft", "clear", "remove"})
 _MOST_CARRIED: Final = 8
 
 
@@ -190,14 +191,10 @@ def _joins_a_list(trace: Trace, ops: Sequence[ForwardOpRow]) -> bool:
 
 def _is_bounded(node: ast.AST, name: str) -> bool:
     """Whether a statement makes a container of this name with a bound, or takes from it."""
-    if isinstance(node, ast.Delete):
-        return any(container_name(target) == name for target in node.targets)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        is_taken = node.func.attr in {"pop", "popleft", "clear", "remove"}
-        return is_taken and container_name(node.func.value) == name
+    if takes_from(node, name, _TAKING):
+        return True
     if isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if all(container_name(each) != name for each in targets):
+        if all(container_name(each) != name for each in targets_of(node)):
             return False
         value = node.value
         is_deque = isinstance(value, ast.Call) and any(

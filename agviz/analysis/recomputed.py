@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.lineage import is_checkpoint
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 _LEAST_TIMES: Final = 3
 """Of two levels, which save memory once more, each part is computed again twice."""
-_CHECKPOINT: Final = "torch/utils/checkpoint.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def recomputed(trace: Trace) -> Recomputed | None:
         of_first: dict[object, ForwardOpRow] = {}
         for op in ops_of_pass(trace, task.id):
             key = op.name, op.module, op.frame
-            if not any(_is_checkpoint(frame) for frame in op.stack):
+            if not any(map(is_checkpoint, op.stack)):
                 continue
             if op.recomputed_in < 0:
                 first[key] += 1
@@ -103,10 +103,6 @@ def recomputed(trace: Trace) -> Recomputed | None:
     return None
 
 
-def _is_checkpoint(frame: Frame) -> bool:
-    return frame.file.replace("\\", "/").endswith(_CHECKPOINT)
-
-
 def _calls(stack: Sequence[Frame]) -> list[Frame]:
     """Lines of the user that call a checkpoint, the outermost first."""
     found = []
@@ -114,7 +110,7 @@ def _calls(stack: Sequence[Frame]) -> list[Frame]:
     for frame in stack:
         if not frame.hidden:
             caller = frame
-        elif caller is not None and _is_checkpoint(frame):
+        elif caller is not None and is_checkpoint(frame):
             found.append(caller)
             caller = None
     return found

@@ -6,7 +6,15 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import ADDING, container_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    ADDING,
+    container_name,
+    parsed,
+    takes_from,
+    targets_of,
+    user_files,
+    with_functions,
+)
 from agviz.analysis.kept_graphs import CYCLE_SENTENCES, adding
 from agviz.traces.live_graphs import CLOSURE, CYCLE, LONGER, STORED, STORED_GRAPHS
 from agviz.traces.rows import Frame, visible
@@ -126,7 +134,10 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     name = holder.name.rpartition(".")[2]
     is_hook = any(_is_in_hook(tree, frame) for frame, tree in lines)
     for tree in {id(tree): tree for _, tree in lines}.values():
-        if any(_is_emptied(node, name) for node in ast.walk(tree)) or _times_made(tree, name) > 1:
+        if (
+            any(takes_from(node, name, _TAKING) for node in ast.walk(tree))
+            or _times_made(tree, name) > 1
+        ):
             return None
         if holder.kind == STORED and _is_read(tree, name):
             return None
@@ -137,22 +148,13 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     return StoredTensors(look=look, holder=holder, frame=frame, is_hook=is_hook)
 
 
-def _is_emptied(node: ast.AST, name: str) -> bool:
-    """Whether something is taken out of a container of this name."""
-    if isinstance(node, ast.Delete):
-        return any(container_name(target) == name for target in node.targets)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in _TAKING and container_name(node.func.value) == name
-    return False
-
-
 def _times_made(tree: ast.Module, name: str) -> int:
     """How often a variable or attribute of this name is given a value."""
     targets = (
         target
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign | ast.AnnAssign)
-        for each in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        for each in targets_of(node)
         for target in (each.elts if isinstance(each, ast.Tuple) else [each])
     )
     return sum(

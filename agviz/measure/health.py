@@ -159,10 +159,10 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
         plain = _known_of(gradient) or _looked_at(gradient)
     if plain is None:
         return None
-    numel = plain.numel
-    address = gradient.data_ptr()
     if plain.repeats > 1:
         return _found_in_expanded(plain, gradient)
+    numel = plain.numel
+    address = gradient.data_ptr()
     if not address or (plain.may_be_freed and not gradient.untyped_storage().nbytes()):
         return None
     if not plain.is_dense:

@@ -35,6 +35,7 @@ from agviz.traces.live_graphs import (
     UNKNOWN,
     Holder,
     LiveGraphsLook,
+    is_doubled,
 )
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class LiveGraphs:
         if len(self._threads) > 1:
             return look
         if not look.is_growing:
-            return look._replace(holders=self._counted()) if _is_doubled(self._passes) else look
+            return look._replace(holders=self._counted()) if is_doubled(self._passes) else look
         if self._searches >= _MOST_SEARCHES or self._passes < _TIMES_LATER * self._searched_at:
             return look
         self._searches += 1
@@ -452,10 +453,6 @@ def _may_grow_on(stored: object, passes: int) -> bool:
         is_nested = any(isinstance(each, list | deque | dict) for each in stored.values())
         return is_nested or 2 * len(stored) >= passes
     return not isinstance(stored, list | deque | set) or 2 * len(stored) >= passes
-
-
-def _is_doubled(passes: int) -> bool:
-    return passes & (passes - 1) == 0
 
 
 def _is_steady(counts: Sequence[tuple[int, int]]) -> bool:

@@ -41,6 +41,11 @@ _LEAST_PASSES: Final = 8
 _MORE: Final = {STORED, STORED_GRAPHS, LONGER, CYCLE}
 
 
+def is_doubled(passes: int) -> bool:
+    """Whether everything that is alive is counted after so many passes: 1, 2, 4 and so on."""
+    return passes & (passes - 1) == 0
+
+
 class Holder(NamedTuple):
     """What keeps graphs alive."""
 
@@ -95,8 +100,7 @@ class LiveGraphsLook(NamedTuple):
     @property
     def is_counted(self) -> bool:
         """Whether everything that is alive may have been counted: not where the time was short."""
-        is_doubled = self.passes & (self.passes - 1) == 0
-        return is_doubled and all(each.kind != UNKNOWN for each in self.holders)
+        return is_doubled(self.passes) and all(each.kind != UNKNOWN for each in self.holders)
 
     @property
     def growing(self) -> Holder | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.code_search import parsed, targets_of, with_functions
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, is_schedule
@@ -101,14 +101,10 @@ def _is_set_later(trace: Trace, each: Stepping) -> bool:
     files = {frame.file for frame in (each.made, each.stepped) if frame is not None}
     return any(
         isinstance(node, ast.Assign | ast.AugAssign)
-        and any(_is_rate(target) for target in _targets(node))
+        and any(_is_rate(target) for target in targets_of(node))
         for file in files
         for node in ast.walk(parsed(trace.source(file)))
     )
-
-
-def _targets(node: ast.Assign | ast.AugAssign) -> list[ast.expr]:
-    return node.targets if isinstance(node, ast.Assign) else [node.target]
 
 
 def _is_rate(target: ast.expr) -> bool:
