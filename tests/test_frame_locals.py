@@ -6,7 +6,7 @@ import sys
 import weakref
 
 from agviz.record.frame_locals import locals_of
-from agviz.record.live_graphs import _in_variables, _variable
+from agviz.record.referrers import _variable, in_variables
 
 
 class Thing:
@@ -18,7 +18,7 @@ def test_a_search_among_variables_keeps_nothing_alive() -> None:
     known = weakref.ref(value)
     identity = id(value)
     name = _variable([sys._getframe()], value)
-    is_there = identity in _in_variables()
+    is_there = identity in in_variables()
     del value
     assert name == "value"
     assert is_there

@@ -11,7 +11,6 @@ before that. Hooks that the program registers on a single ``SavedTensor`` are no
 from __future__ import annotations
 
 import functools
-import gc
 import math
 import threading
 from bisect import bisect_right
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
+
+from agviz_engine.alive import instances
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,10 +66,9 @@ class PackingHooks:
             if self._listeners > 1:
                 return
             self._first = _autograd._get_sequence_nr()
-            if any(issubclass(type(each), saved_tensors_hooks) for each in gc.get_objects()):
-                self._open.append(
-                    self._first
-                )  # they may be in force, and nobody will say till when
+            if instances(saved_tensors_hooks):
+                # They may be in force, and nobody will say till when.
+                self._open.append(self._first)
             hooks: Any = saved_tensors_hooks
             self._own = enter, leave = hooks.__enter__, hooks.__exit__
 

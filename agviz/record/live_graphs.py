@@ -8,24 +8,19 @@ recording; it takes some 100 ms in a program of a million objects.
 
 from __future__ import annotations
 
-import gc
 import logging
-import sys
 import threading
 import time
 import weakref
 from collections import deque
-from functools import cached_property, lru_cache
-from itertools import compress, repeat
-from operator import is_
-from types import CellType, FrameType, FunctionType, GeneratorType, ModuleType
+from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.files import Files
-from agviz.record.frame_locals import locals_of
+from agviz.record.referrers import Named, Referrers, in_variables
 from agviz.traces.live_graphs import (
     CLOSURE,
-    CONTAINER,
     CYCLE,
     GRADIENT,
     LONGER,
@@ -37,6 +32,7 @@ from agviz.traces.live_graphs import (
     LiveGraphsLook,
     is_doubled,
 )
+from agviz_engine import alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,12 +73,6 @@ _AS_BEFORE: Final = 0.5
 """What is more with each pass must at least be this share of what was more before."""
 _NOT_SOON_FULL: Final = 4
 """Times what it holds is what a container can hold that grows on."""
-_LEAST_STORED: Final = 3
-"""Objects that are in a list together, of which the list is told and not each of them."""
-_DEPTH: Final = 3
-"""Containers within each other through which a name is looked for."""
-_LRU_CACHE: Final = type(lru_cache(int))
-_CONTAINERS: Final = (list, tuple, set, frozenset, deque, dict)
 
 
 class _Token:
@@ -93,19 +83,6 @@ class _Token:
     def __init__(self, steps: int) -> None:
         self.steps = steps
         """Optimizer steps before the pass."""
-
-
-class _Named(NamedTuple):
-    """Where Python refers to a tensor."""
-
-    kind: str
-    name: str
-    what: str
-    """Type of the container, or nothing."""
-    frame: Frame | None
-    """Definition of the function whose closure it is in."""
-    holds: object = None
-    """What has the name: the tensor, or the container."""
 
 
 class _Census(NamedTuple):
@@ -252,7 +229,8 @@ class LiveGraphs:
         import torch
 
         with torch._C.DisableTorchFunction():
-            tensors = list(_all_tensors())
+            everything = _plain_tensors()
+            tensors = _counting(everything)
             made = [each.grad_fn for each in tensors if each.grad_fn is not None]
             nodes = _behind(made)
             number = torch._C._autograd._get_sequence_nr()
@@ -262,33 +240,42 @@ class LiveGraphs:
                 return ()
             if _is_steady([(each.passes, len(each.tensors)) for each in (*before, own)]):
                 new = [each for each in tensors if id(each) not in before[-1].tensors]
-                with_graph = [
-                    each
-                    for each in new  # but for those of the pass that begins
-                    if each.grad_fn is not None and each.grad_fn._sequence_nr() < self._number
-                ]
-                for some in (with_graph, new):
-                    found = self._where_stored(some, [tensors, new, with_graph])
-                    if found is not None:
-                        return (found,)
+                found = self._where_stored(new, [everything, tensors, new])
+                if found is not None:
+                    return (found,)
             if own.nodes < _MOST_COUNTED and _is_steady(
                 [(each.passes, each.nodes) for each in (*before, own)]
             ):
                 since = before[0].number, before[1].number
-                found = self._longest(tensors, since, own.nodes - before[-1].nodes)
+                found = self._longest([everything, tensors], since, own.nodes - before[-1].nodes)
                 if found is not None:
                     return (found,)
         return ()
 
-    def _where_stored(self, new: list[Tensor], own: Sequence[object]) -> Holder | None:
-        """The container of most of some tensors; None: none has a name, or it is soon full."""
-        known = _referred_ones(new, own)
+    def _where_stored(self, new: list[Tensor], own: Sequence[list[Tensor]]) -> Holder | None:
+        """The container of most of some tensors, of those with graphs at first."""
+        views = _views(own[0])
+        known = _referred_ones(new, views, own)
+        with_graph = [
+            each
+            for each in known  # but for those of the pass that begins
+            if each.grad_fn is not None and each.grad_fn._sequence_nr() < self._number
+        ]
+        for some in (with_graph, known):
+            found = self._container_of(some, [*own, views, known, with_graph])
+            if found is not None:
+                return found
+        return None
+
+    def _container_of(self, known: list[Tensor], own: Sequence[object]) -> Holder | None:
+        """What holds most of some tensors; None: it has no name, or it is soon full."""
         if 2 * len(known) < self._passes - self._censuses[0].passes:
             return None
         some = known[:: len(known) // _MOST_NAMED + 1]
-        groups: dict[tuple[str, str], list[tuple[_Named, Tensor]]] = {}
-        for tensor in some:
-            named = self._named(tensor, [*own, known, some])
+        referrers = Referrers(self._files, some, own)
+        names = [referrers.named(each) for each in some]
+        groups: dict[tuple[str, str], list[tuple[Named, Tensor]]] = {}
+        for tensor, named in zip(some, names, strict=True):
             if named is not None and (named.kind != TENSOR or "." in named.name):
                 groups.setdefault((named.name, named.what), []).append((named, tensor))
         members = max(groups.values(), key=len, default=[])
@@ -305,16 +292,18 @@ class LiveGraphs:
             kind = STORED_GRAPHS if last.requires_grad else STORED
         return Holder(kind, found.name, found.what, count, self._stack(last))
 
-    def _longest(self, tensors: list[Tensor], since: tuple[int, int], grown: int) -> Holder | None:
+    def _longest(
+        self, own: Sequence[list[Tensor]], since: tuple[int, int], grown: int
+    ) -> Holder | None:
         """The tensor with most nodes behind it, of before the last two counts and after both."""
         sized = sorted(
-            (each for each in tensors if each.grad_fn is not None and not each._is_view()),
+            (each for each in own[-1] if each.grad_fn is not None and not each._is_view()),
             key=lambda each: -_behind([each.grad_fn]),
         )
-        for tensor in sized[:_MOST_NAMED]:
-            if not _spans(tensor.grad_fn, since):
-                continue
-            named = self._named(tensor, [tensors, sized])
+        some = [each for each in sized[:_MOST_NAMED] if _spans(each.grad_fn, since)]
+        referrers = Referrers(self._files, some, [*own, sized])
+        for tensor in some:
+            named = referrers.named(tensor)
             if named is not None and named.kind != CLOSURE:
                 return Holder(LONGER, named.name, named.what, grown, self._stack(tensor))
         return None
@@ -325,7 +314,8 @@ class LiveGraphs:
         budget = _MOST_NODES
         reaching: list[tuple[Tensor, bool, set[_Token]]] = []
         with torch._C.DisableTorchFunction():
-            for tensor in _tensors():
+            everything = alive.instances(torch.Tensor)
+            for tensor in _with_graphs(everything):
                 of_grad = tensor.grad_fn is None
                 made = (
                     tensor.grad.grad_fn if of_grad and tensor.grad is not None else tensor.grad_fn
@@ -338,7 +328,10 @@ class LiveGraphs:
                     reaching.append((tensor, of_grad, found))
                 if budget <= 0:
                     break
-            referred = _referred_to(reaching)
+            tensors = [tensor for tensor, *_ in reaching]
+            referred = in_variables() | alive.referred(
+                tensors, {id(everything), *map(id, reaching)}
+            )
             # Tensors that only nodes hold come last; of others, what was made first is carried on.
             reaching.sort(
                 key=lambda each: (
@@ -347,21 +340,24 @@ class LiveGraphs:
                     0 if each[0].grad_fn is None else each[0].grad_fn._sequence_nr(),
                 )
             )
-            return tuple(self._holders(reaching[:_MOST_DESCRIBED]))
+            return tuple(self._holders(reaching[:_MOST_DESCRIBED], [everything, reaching, tensors]))
 
-    def _holders(self, reaching: list[tuple[Tensor, bool, set[_Token]]]) -> Iterator[Holder]:
+    def _holders(
+        self, reaching: list[tuple[Tensor, bool, set[_Token]]], own: Sequence[list[Any]]
+    ) -> Iterator[Holder]:
         """Those that keep the most; tensors that are held in the same way are taken together."""
-        groups: dict[tuple[str, str, str], tuple[set[_Token], Tensor, _Named]] = {}
-        views = _views()
-        own = [reaching, *reaching, groups, views]
+        groups: dict[tuple[str, str, str], tuple[set[_Token], Tensor, Named]] = {}
+        views = _views(own[0])
+        things = [each for tensor, *_ in reaching for each in (tensor, views.get(id(tensor)))]
+        referrers = Referrers(self._files, things, [*own, reaching, groups, views])
         for tensor, of_grad, found in reaching:
             named = (
-                _Named(GRADIENT, self._name_of(tensor) or "", "", None)
+                Named(GRADIENT, self._name_of(tensor) or "", "", None)
                 if of_grad
-                else self._named(tensor, own)
+                else referrers.named(tensor)
             )
             if named is None and id(tensor) in views:
-                named = self._named(views[id(tensor)], own)
+                named = referrers.named(views[id(tensor)])
             if named is None:
                 continue
             key = named.kind, "" if of_grad else named.name, named.what
@@ -375,63 +371,6 @@ class LiveGraphs:
 
     def _stack(self, tensor: Tensor) -> tuple[Frame, ...]:
         return () if tensor.grad_fn is None else self._stack_of_node(tensor.grad_fn)
-
-    def _named(self, tensor: Tensor, own: Sequence[object]) -> _Named | None:
-        """How Python refers to a tensor; None: nothing that has a name does."""
-        frames = list(_running())
-        if (name := _variable(frames, tensor)) is not None:
-            return _Named(TENSOR, name, "", None)
-        return self._referred(tensor, [*own, frames], frames, _DEPTH)
-
-    def _referred(
-        self, thing: object, own: Sequence[object], frames: Sequence[FrameType], depth: int
-    ) -> _Named | None:
-        what = "" if depth == _DEPTH else type(thing).__name__
-        containers: list[object] = []
-        named: _Named | None = None
-        referring = gc.get_referrers(thing)
-        for other in referring:
-            is_frame = isinstance(other, FrameType)
-            if is_frame or _is_ours(type(other)) or any(other is each for each in own):
-                continue
-            found = self._by_name(other, thing, what)
-            if found is not None and not (depth and _is_stored(other, referring)):
-                return found
-            if isinstance(other, _CONTAINERS) or _is_of_library(other) or found is not None:
-                containers.append(other)
-                named = found or named
-        for container in containers if depth else ():
-            if (name := _variable(frames, container)) is not None:
-                return _Named(CONTAINER, name, type(container).__name__, None, container)
-            more = [*own, containers]
-            if (found := self._referred(container, more, frames, depth - 1)) is not None:
-                return found
-        return named
-
-    def _by_name(self, owner: object, thing: object, what: str) -> _Named | None:
-        """How the owner of a reference calls what it refers to; None: it has no name for it."""
-        if isinstance(owner, CellType):
-            function = _function_of(owner)
-            if function is None:
-                return None
-            return _Named(CLOSURE, function.__name__, "", self._definition(function))
-        if isinstance(owner, _LRU_CACHE):
-            cached = owner.__wrapped__
-            at = self._definition(cached) if isinstance(cached, FunctionType) else None
-            return _Named(CONTAINER, getattr(cached, "__qualname__", ""), "lru_cache of", at)
-        node = _object_of(owner) if type(owner) is dict else owner
-        if _is_cycle(node, thing):
-            name = _key_of(_own_dict(node) or {}, thing)
-            owner = node
-            of = type(owner).__name__.removesuffix("Backward")
-            return None if name is None else _Named(CYCLE, of, f"ctx.{name}", None, thing)
-        name = _scope_of(owner, thing) if type(owner) is dict else _attribute_of(owner, thing)
-        kind = CONTAINER if what else TENSOR
-        return None if name is None else _Named(kind, name, what, None, thing)
-
-    def _definition(self, function: FunctionType) -> Frame:
-        code = function.__code__
-        return self._files.frame(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def is_time_to_look(passes: int) -> bool:
@@ -462,48 +401,42 @@ def _is_steady(counts: Sequence[tuple[int, int]]) -> bool:
     return late >= _AS_BEFORE and early * _AS_BEFORE <= late <= early / _AS_BEFORE
 
 
-def _all_tensors() -> Iterator[Tensor]:
-    """Those of more than one number, or with a graph, that are no parameters."""
+def _plain_tensors() -> list[Tensor]:
     import torch
 
-    seen = 0
-    for thing in _of_type(torch.Tensor):
-        if thing.requires_grad and thing._is_view():
-            continue
-        if thing.numel() > 1 or thing.grad_fn is not None:
-            seen += 1
-            if seen > _MOST_TENSORS:
-                return
-            yield thing
+    return [each for each in alive.instances(torch.Tensor) if type(each) is torch.Tensor]
 
 
-def _of_type(kind: type[Any]) -> Iterator[Any]:
-    """All objects of just this type; without a line of Python for each of the others."""
-    everything = gc.get_objects()
-    return compress(everything, map(is_, map(type, everything), repeat(kind)))
+def _counting(everything: Sequence[Tensor]) -> list[Tensor]:
+    """Those of more than one number, or with a graph, but no views of such; not all of many."""
+    found = (
+        each
+        for each in everything
+        if not (each.requires_grad and each._is_view())
+        and (each.numel() > 1 or each.grad_fn is not None)
+    )
+    return list(islice(found, _MOST_TENSORS))
 
 
-def _views() -> dict[int, Tensor]:
+def _views(everything: Sequence[Tensor]) -> dict[int, Tensor]:
     """A view with a graph of each tensor that has one, by the identity of the tensor."""
     import torch
 
     return {
-        id(thing._base): thing
-        for thing in _of_type(torch.Tensor)
-        if thing.requires_grad and thing._is_view()
+        id(each._base): each
+        for each in everything
+        if type(each) is torch.Tensor and each.requires_grad and each._is_view()
     }
 
 
-def _referred_ones(tensors: Sequence[Tensor], own: Sequence[object]) -> list[Tensor]:
+def _referred_ones(
+    tensors: list[Tensor], views: dict[int, Tensor], own: Sequence[object]
+) -> list[Tensor]:
     """Those that something of Python refers to, or a view of each: nodes keep the others alive."""
-    views = _views()
     pairs = [(each, views.get(id(each), each)) for each in tensors]
     every = [each for pair in pairs for each in pair]
-    found = _in_variables()
-    ours = {id(every), id(views), *map(id, pairs), *map(id, own), id(tensors)}
-    for owner in gc.get_referrers(*every) if every else ():
-        if id(owner) not in ours and not isinstance(owner, FrameType | GeneratorType):
-            found.update(map(id, gc.get_referents(owner)))
+    ours = {id(views), id(tensors), *map(id, pairs), *map(id, own)}
+    found = in_variables() | alive.referred(every, ours)
     return [
         next(each for each in pair if id(each) in found)
         for pair in pairs
@@ -554,32 +487,18 @@ def _beside_leaves(nodes: Sequence[NodeRef]) -> list[NodeRef]:
     return list(found.values())
 
 
-def _tensors() -> Iterator[Tensor]:
-    """Those that hold a graph, or whose gradient may."""
+def _with_graphs(everything: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Those that hold a graph, or whose gradient may; not all of many."""
     import torch
 
-    seen = 0
-    for thing in gc.get_objects():
-        kind = type(thing)
-        if kind is not torch.Tensor and kind is not torch.nn.Parameter:
-            continue
-        if not thing.requires_grad or (thing.grad_fn is not None and thing._is_view()):
-            continue
-        seen += 1
-        if seen > _MOST_TENSORS:
-            return
-        yield thing
-
-
-def _referred_to(reaching: Sequence[tuple[Tensor, bool, set[_Token]]]) -> set[int]:
-    """Identities of the tensors that a variable, an attribute or a container refers to."""
-    tensors = [tensor for tensor, *_ in reaching]
-    own = {id(tensors), *map(id, reaching)}
-    found = _in_variables()
-    for owner in gc.get_referrers(*tensors) if tensors else ():
-        if type(owner) in (*_CONTAINERS, CellType) and id(owner) not in own:
-            found.update(map(id, gc.get_referents(owner)))
-    return found
+    found = (
+        each
+        for each in everything
+        if type(each) in {torch.Tensor, torch.nn.Parameter}
+        and each.requires_grad
+        and not (each.grad_fn is not None and each._is_view())
+    )
+    return islice(found, _MOST_TENSORS)
 
 
 def _reached(made: Any, tokens: set[_Token], most: int) -> tuple[set[_Token], int]:
@@ -597,125 +516,3 @@ def _reached(made: Any, tokens: set[_Token], most: int) -> tuple[set[_Token], in
                 seen.add(following)
                 waiting.append(following)
     return found, len(seen)
-
-
-def _running() -> Iterator[FrameType]:
-    """The frames of this thread outside of agviz, innermost first: the collector knows them not."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if not frame.f_globals.get("__name__", "").startswith(("agviz.", "agviz_engine.")):
-            yield frame
-        frame = frame.f_back
-
-
-def _in_variables() -> set[int]:
-    """Identities of what the variables of running functions refer to."""
-    found: set[int] = set()
-    for frame in _running():
-        with locals_of(frame) as values:
-            found.update(map(id, values.values()))
-    return found
-
-
-def _variable(frames: Sequence[FrameType], thing: object) -> str | None:
-    """The variable of a running function that refers to a thing."""
-    for frame in frames:
-        with locals_of(frame) as values:
-            name = _key_of(values, thing)
-        if name is not None:
-            return name
-    return None
-
-
-def _key_of(scope: Any, thing: object) -> str | None:
-    for key, value in list(scope.items()):
-        if value is thing and isinstance(key, str):
-            return key
-    return None
-
-
-def _scope_of(scope: dict[Any, Any], thing: object) -> str | None:
-    """Name of a global, or of an attribute of an object; None: it is a plain dictionary."""
-    name = _key_of(scope, thing)
-    if name is None:
-        return None
-    if "__name__" in scope and "__builtins__" in scope:
-        return name
-    owner = _object_of(scope)
-    if isinstance(owner, ModuleType):
-        return name
-    is_known = owner is not None and not _is_of_library(owner) and not _is_ours(type(owner))
-    return None if not is_known else f"{type(owner).__name__}.{name}"
-
-
-def _attribute_of(owner: object, thing: object) -> str | None:
-    """Name of an attribute whose value it is; None: it is none, or one of a class of a library."""
-    own = None if _is_of_library(owner) else _own_dict(owner)
-    name = None if own is None else _key_of(own, thing)
-    return None if name is None else f"{type(owner).__name__}.{name}"
-
-
-def _is_ours(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in {"agviz", "agviz_engine"}
-
-
-def _is_of_library(owner: object) -> bool:
-    """Whether it is an object, as a queue, whose attributes a user does not know by name."""
-    kind = type(owner)
-    package = kind.__module__.partition(".")[0]
-    known = package == "torch" or package in sys.stdlib_module_names
-    return known and kind.__module__ != "builtins" and bool(getattr(kind, "__dictoffset__", 0))
-
-
-def _object_of(scope: dict[Any, Any]) -> object:
-    """The object whose attributes, or buffers, a dictionary holds; None: it is a plain one."""
-    for owner in gc.get_referrers(scope):
-        if getattr(type(owner), "__dictoffset__", 0) and _own_dict(owner) is scope:
-            return owner
-        if type(owner) is dict and owner.get("_buffers") is scope:
-            return _object_of(owner)
-    return None
-
-
-def _is_cycle(owner: object, thing: object) -> bool:
-    """Whether a custom Function's node refers to what it gave, itself or in a container."""
-    import torch
-
-    if not isinstance(owner, torch.autograd.function.BackwardCFunction):
-        return False
-    parts: list[object] = [thing]
-    if isinstance(thing, dict):
-        parts = [*thing.values()]
-    elif isinstance(thing, list | tuple | set | frozenset | deque):
-        parts = [*thing]
-    return any(isinstance(each, torch.Tensor) and id(each.grad_fn) == id(owner) for each in parts)
-
-
-def _is_stored(owner: object, but_for: list[object]) -> bool:
-    """Whether it is an object that is in a list or its like with several others."""
-    import torch
-
-    known = torch.nn.Module | torch.autograd.function.BackwardCFunction
-    if type(owner) in (*_CONTAINERS, CellType, _LRU_CACHE) or isinstance(owner, known):
-        return False
-    return any(
-        type(each) in {list, deque} and each is not but_for and len(each) >= _LEAST_STORED
-        for each in gc.get_referrers(owner)
-    )
-
-
-def _own_dict(owner: object) -> dict[str, Any] | None:
-    try:
-        found = object.__getattribute__(owner, "__dict__")
-    except AttributeError:
-        return None
-    return found if type(found) is dict else None
-
-
-def _function_of(cell: CellType) -> FunctionType | None:
-    for closure in gc.get_referrers(cell):
-        if type(closure) is tuple:
-            for function in gc.get_referrers(closure):
-                if isinstance(function, FunctionType) and function.__closure__ is closure:
-                    return function
-    return None

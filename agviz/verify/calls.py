@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +12,7 @@ from torch.autograd.graph import GradientEdge, Node
 
 from agviz.verify.state import gradient_of
 from agviz.verify.values import Value, take
+from agviz_engine.alive import instances
 from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.located_node import node_ref
 from agviz_engine.torch_layout import retains_grad
@@ -141,10 +141,7 @@ def _that_retain(labels: dict[Node, str]) -> list[tuple[str, Tensor]]:
     """The tensors with ``retain_grad()`` that these nodes made. A node does not know its tensor."""
     found = [
         (labels[thing.grad_fn], thing)
-        for thing in gc.get_objects()
-        if issubclass(type(thing), Tensor)  # isinstance would ask proxies, which may do anything
-        and not thing.is_leaf
-        and thing.retains_grad
-        and thing.grad_fn in labels
+        for thing in instances(Tensor)
+        if not thing.is_leaf and thing.retains_grad and thing.grad_fn in labels
     ]
     return sorted(found, key=lambda pair: (int(pair[0].split()[0]), pair[1].output_nr))

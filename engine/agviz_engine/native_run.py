@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any, cast
@@ -36,6 +35,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from agviz_engine import torch_modes
+from agviz_engine.alive import instances
 from agviz_engine.errors import AbortHost
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
 from agviz_engine.torch_layout import expectation, retains_grad
@@ -488,10 +488,8 @@ def _retained_as_before(ref: NodeRef) -> Iterator[None]:
     with _C.DisableTorchFunctionSubclass():
         kept = [
             (thing, thing.grad)
-            for thing in gc.get_objects()
-            if issubclass(type(thing), Tensor)  # isinstance asks the thing itself
-            and thing.retains_grad
-            and thing.grad_fn is ref.node
+            for thing in instances(Tensor)
+            if thing.retains_grad and thing.grad_fn is ref.node
         ]
     try:
         yield
