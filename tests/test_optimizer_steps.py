@@ -189,3 +189,25 @@ def test_a_damaged_step_is_refused(tmp_path: Path, column: str) -> None:
         database.execute(f"UPDATE optimizer_step SET {column} = 'x'")  # noqa: S608
     with pytest.raises(TraceError):
         steps_of(tmp_path / "t.agviz")
+
+
+def test_a_step_that_calls_that_of_its_base_class_is_one_step(tmp_path: Path) -> None:
+    class Own(Slow):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    Slow([nn.Parameter(torch.ones(1))])  # from now on torch's hooks are called for its step, too
+    optimizer = Own([nn.Parameter(torch.ones(1))])
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        optimizer.step()
+        for fails in (True, False):
+            optimizer.fails = fails
+            with contextlib.suppress(RuntimeError):
+                optimizer.step()
+        before, after = clocked(optimizer.step)
+    steps = steps_of(tmp_path / "t.agviz")
+    assert [each.number for each in steps] == [0, 1, 2]
+    assert [each.optimizer for each in steps] == ["Own"] * 3
+    last = steps[-1]
+    assert last.begin_ns is not None
+    assert before <= last.begin_ns <= before + 2_000_000 <= last.time_ns <= after

@@ -352,3 +352,40 @@ def test_a_damaged_row_is_refused(tmp_path: Path, table: str, column: str, value
             trace.optimizers(), trace.step_facts(), trace.step_samples(), trace.held_parameters(),
             trace.unheld_leaves(), trace.not_finite(),
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("is_grown", [True, False])
+def test_a_step_during_which_the_recording_begins_or_a_group_is_added_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_grown: bool
+) -> None:
+    model, more = net(), nn.Parameter(torch.ones(2))
+
+    class Odd(torch.optim.SGD):
+        recording: Any = None
+
+        def step(self, closure: Any = None) -> Any:
+            found = super().step(closure)
+            if self.recording is not None:
+                self.recording.__enter__()
+                self.recording = None
+            if is_grown and len(self.param_groups) == 1:
+                self.add_param_group({"params": [more]})
+            return found
+
+    optimizer = Odd(model.parameters(), lr=0.1)
+    recording = agviz.trace(path=tmp_path / "t.agviz")
+    passed(model)
+    if is_grown:
+        recording.__enter__()
+    else:
+        optimizer.recording = recording
+    optimizer.step()
+    for seed in range(2):
+        optimizer.zero_grad()
+        passed(model, seed)
+        optimizer.step()
+    recording.__exit__(None, None, None)
+    assert not caplog.messages
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        held = [fact.held for fact in trace.step_facts()]
+    assert held == ([5, 5, 5] if is_grown else [4, 4])

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from agviz.record.frame_locals import locals_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from torch.utils.hooks import RemovableHandle
 
@@ -41,10 +45,20 @@ class Stepped(Protocol):
         """
 
 
+class _Begun(NamedTuple):
+    """A step that was called."""
+
+    optimizer: int
+    """Its identity."""
+    begin_ns: int
+    is_inner: bool
+    """Whether another step of the same optimizer called it: ``super().step()``."""
+
+
 class _UnderWay(threading.local):
     def __init__(self) -> None:
-        self.begun: list[tuple[int, int]] = []
-        """Steps of this thread, the innermost last: identity of the optimizer, and when."""
+        self.begun: list[_Begun] = []
+        """Steps of this thread, the innermost last."""
 
 
 class OptimizerSteps:
@@ -75,18 +89,24 @@ class OptimizerSteps:
             return
 
         def called(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
-            begun = self._here.begun
+            begun, is_inner = self._here.begun, False
             del begun[: -_MOST_NESTED + 1]
-            begun.append((id(optimizer), time.monotonic_ns()))
-            self._begin(optimizer)
+            if any(each.optimizer == id(optimizer) for each in begun):  # or it has raised
+                is_inner = _is_within(sys._getframe(1), optimizer)
+            begun.append(_Begun(id(optimizer), time.monotonic_ns(), is_inner))
+            if not is_inner:
+                self._begin(optimizer)
 
         def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
             try:
+                begun = self._begun(optimizer)
+                if begun is not None and begun.is_inner:
+                    return
                 self._report(
                     self._number(),
                     optimizer,
                     is_guarded=hasattr(optimizer, "found_inf"),
-                    begin_ns=self._begin_of(optimizer),
+                    begin_ns=None if begun is None else begun.begin_ns,
                     thread=current().thread_id,
                 )
             except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
@@ -105,12 +125,30 @@ class OptimizerSteps:
         while self._handles:
             self._handles.pop().remove()
 
-    def _begin_of(self, optimizer: Any) -> int | None:
-        """When the step began that has returned; steps inside of it that raised are forgotten."""
+    def _begun(self, optimizer: Any) -> _Begun | None:
+        """The step that has returned; steps inside of it that raised are forgotten."""
         begun = self._here.begun
         for place in reversed(range(len(begun))):
-            if begun[place][0] == id(optimizer):
-                begin_ns = begun[place][1]
+            if begun[place].optimizer == id(optimizer):
+                found = begun[place]
                 del begun[place:]
-                return begin_ns
+                return found
         return None
+
+
+def _is_within(wrapper: FrameType, optimizer: Any) -> bool:
+    """Whether a step is called by a step of the same optimizer, as its class is a subclass's base.
+
+    Args:
+        wrapper: of torch, in which every step runs (``Optimizer.profile_hook_step``).
+        optimizer: whose step is called.
+    """
+    frame = wrapper.f_back
+    while frame is not None:
+        if frame.f_code is wrapper.f_code:
+            with locals_of(frame) as values:
+                is_same = values.get("self") is optimizer
+            if is_same:
+                return True
+        frame = frame.f_back
+    return False

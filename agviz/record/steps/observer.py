@@ -67,6 +67,8 @@ class _Optimizer:
         self.without_grad = 0
         self.had_grad: tuple[bool, ...] = ()
         self.is_kept = False
+        self.is_stepping = False
+        """Whether a step of it was called, and has not returned."""
         self.passes = 0
         """That had begun when the step was called."""
         self.rows = 0
@@ -204,6 +206,7 @@ class StepObserver:
         of = self._of(optimizer)
         held = _held(optimizer)
         of.identities = tuple(map(id, held))
+        of.is_stepping = True
         of.passes = self._passes
         self._find_gradients(of, held)
         of.is_kept = of.kept.is_kept
@@ -215,7 +218,13 @@ class StepObserver:
 
     def _stepped(self, optimizer: Any, number: int, graph_task: int) -> list[StepRow]:
         of = self._of(optimizer)
+        if not of.is_stepping:  # the recording began meanwhile
+            return []
+        of.is_stepping = False
         held = _held(optimizer)
+        if len(held) != len(of.identities):  # the step has added a group
+            of.identities = tuple(map(id, held))
+            self._find_gradients(of, held)
         if of.passes != self._passes:  # a closure has called backward inside of the step
             self._find_gradients(of, held)
             of.is_kept = of.kept.is_kept
