@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from typing import TYPE_CHECKING, Any, cast
 
@@ -560,3 +561,31 @@ def test_no_tick_over_drawn_failures_and_cut_files(
     else:
         with Trace.open(path) as trace:
             assert [v.outcome for v in verdicts(trace)] == [Outcome.NOTHING_UNUSUAL]
+
+
+def test_a_pass_of_another_thread_that_goes_on_after_the_recording_is_no_fault(
+    tmp_path: Path,
+) -> None:
+    is_inside, may_go_on = threading.Event(), threading.Event()
+    weight = torch.ones(2, requires_grad=True)
+
+    def hold(gradient: torch.Tensor) -> None:
+        is_inside.set()
+        may_go_on.wait()
+
+    def train() -> None:
+        product = weight * 2
+        product.register_hook(hold)
+        product.sum().backward()
+
+    training = threading.Thread(target=train)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        training.start()
+        is_inside.wait()
+    may_go_on.set()
+    training.join()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        found = verdicts(trace)[0]
+        number = trace.graph_tasks.ids[0]
+    assert found.outcome is Outcome.CANT_TELL
+    assert found.heading == f"backward pass {number} was under way when the recording ended"

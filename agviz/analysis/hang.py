@@ -96,8 +96,12 @@ class Hang:
 
     @property
     def is_over_due(self) -> bool:
-        """Whether something is wrong: it hangs, or the recording ended before it did."""
-        return self.is_still or not (self.is_growing or self.recording_stopped)
+        """Whether something is wrong: it hangs, or its process ended before it did.
+
+        A recording that came to a regular end says nothing of passes that other threads were in.
+        """
+        is_left = self.is_closed and not self.is_exit
+        return self.is_still or not (self.is_growing or self.recording_stopped or is_left)
 
     @property
     def frame(self) -> Frame | None:

@@ -56,7 +56,26 @@ def untrained(trace: Trace, graph_task: int | None = None) -> str:
         named += f" and {len(missing) - _MOST_NAMED:,} more"
     within = f" in the last {LAST_PASSES} backward passes" if len(every) > len(passes) else ""
     of = plural(len(known), "parameter")
-    return f"{len(missing):,} of {of} got no gradient{within} ({named})"
+    before = led_to(trace, every[: -len(passes)])
+    had = sum(name in before or _before(name, known) in before for name in missing)
+    earlier = "" if not had else ", but earlier ones led to " + (
+        f"{had:,} of these" if had < len(missing) else "all of these" if had > 1 else "it"
+    )
+    return f"{len(missing):,} of {of} got no gradient{within}{earlier} ({named})"
+
+
+def led_to(trace: Trace, passes: Sequence[GraphTaskRow]) -> dict[str, int]:
+    """Names of parameters that calls of backward led to, each with the last of these.
+
+    Of many calls, :data:`LAST_PASSES` are looked at, evenly spread.
+    """
+    found: dict[str, int] = {}
+    step = -(-len(passes) // LAST_PASSES) or 1
+    for task in passes[::-step]:
+        for number in trace.family(task.id):
+            rows = trace.parameters(number)
+            found |= {row.name: task.id for row in rows if row.node is not None} | found
+    return found
 
 
 def _before(name: str, known: Collection[str]) -> str:

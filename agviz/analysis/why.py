@@ -34,7 +34,7 @@ from agviz.analysis.saturation.openness import (
     openness_of_rows,
     slope,
 )
-from agviz.analysis.untrained import LAST_PASSES
+from agviz.analysis.untrained import LAST_PASSES, led_to
 from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
 from agviz.analysis.zero_factor import ZeroFactors
 from agviz.errors import AgvizError
@@ -180,7 +180,23 @@ class _Why:
             return self._vanished(parameter, found)
         if in_graph is not None:
             return self._undefined(parameter, in_graph)
-        return self._not_reached(parameter)
+        row = self._not_reached(parameter)
+        earlier = self._earlier.get(name)
+        if earlier is None:
+            return row
+        said = f"backward pass {earlier} led to it, the last {LAST_PASSES} did not"
+        return row._replace(reason=f"{row.reason}; {said}")
+
+    @cached_property
+    def _earlier(self) -> dict[str, int]:
+        """Parameters that calls before those that are meant led to, and the last of those."""
+        if not self._is_last or len(self._passes) < LAST_PASSES:
+            return {}
+        tasks = self._trace.graph_tasks.outermost
+        found = led_to(self._trace, (tasks.accumulating or tasks)[:-LAST_PASSES])
+        # What had no class in its name is of the module that was called first.
+        later = {name.partition(".")[2]: name for name in reversed(self.parameters)}
+        return {later.get(name, name): number for name, number in found.items()} | found
 
     def _choose(self, graph_task: int | None) -> Sequence[GraphTaskRow]:
         """The outermost graph tasks that are meant, the last one first."""
