@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import weakref
 
@@ -32,3 +33,35 @@ def test_what_the_program_got_of_its_locals_stays() -> None:
         names = set(values)
     assert {"value", "own"} <= names
     assert own["value"] is value
+
+
+def test_the_frames_of_threads_are_found_while_garbage_waits_for_the_interpreter() -> None:
+    """``sys._current_frames()`` itself stands still there for ever before Python 3.12."""
+    program = """
+import gc, threading
+from agviz.record.frame_locals import frames_of_threads
+
+class Waits:
+    def __init__(self):
+        self.local = threading.local()  # to let go of it takes the lock
+        self.itself = self
+
+for more in range(1, 9):
+    is_over = threading.Event()
+    threads = [threading.Thread(target=is_over.wait) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    gc.collect()
+    gc.disable()
+    Waits()
+    gc.set_threshold(gc.get_count()[0] + more)
+    gc.enable()
+    found = frames_of_threads()
+    gc.set_threshold(700)
+    assert {thread.ident for thread in threads} <= set(found)
+    assert gc.isenabled()
+    is_over.set()
+    for thread in threads:
+        thread.join()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -58,8 +58,11 @@ def untrained(trace: Trace, graph_task: int | None = None) -> str:
     of = plural(len(known), "parameter")
     before = led_to(trace, every[: -len(passes)])
     had = sum(name in before or _before(name, known) in before for name in missing)
-    earlier = "" if not had else ", but earlier ones led to " + (
-        f"{had:,} of these" if had < len(missing) else "all of these" if had > 1 else "it"
+    earlier = (
+        ""
+        if not had
+        else ", but earlier ones led to "
+        + (f"{had:,} of these" if had < len(missing) else "all of these" if had > 1 else "it")
     )
     return f"{len(missing):,} of {of} got no gradient{within}{earlier} ({named})"
 

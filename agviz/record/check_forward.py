@@ -23,10 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import torch
 from torch import Tensor
 from torch.autograd import function as autograd_function
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 from torch.overrides import TorchFunctionMode
 
 from agviz.measure import health
@@ -35,6 +31,7 @@ from agviz.record.arguments import tensors_given, tensors_of, words
 from agviz.record.elements.forward_origins import is_wrong
 from agviz.record.forward_ops import ForwardOp, ForwardOps, ForwardTensor
 from agviz.record.gates import NAME, gates_of
+from agviz.record.global_hooks import STEP_BEGINS, STEP_ENDS, GlobalHooks
 from agviz.record.provenance import Provenance
 from agviz.record.swapping import when_swapped
 from agviz.record.tensor_identity import NO_MEMORY, Identities
@@ -181,6 +178,7 @@ class CheckForward:
         """Knows which elements are not finite."""
         self._has_forgotten = False
         self._handles: list[RemovableHandle] = []
+        self._step_hooks = GlobalHooks()
         self._undo: list[Callable[[], None]] = []
         self._node_nr: Callable[[Tensor], int | None]
 
@@ -203,10 +201,8 @@ class CheckForward:
             hooks.register_module_forward_pre_hook(self._entered),
             hooks.register_module_forward_hook(self._left, always_call=True),
         ]
-        self._handles += [
-            register_optimizer_step_pre_hook(self._step_began),
-            register_optimizer_step_post_hook(self._step_ended),
-        ]
+        self._step_hooks.put(STEP_BEGINS, self._step_began)
+        self._step_hooks.put(STEP_ENDS, self._step_ended)
         self._hear_custom_functions()
         self._undo.append(when_swapped(self._forget_tensor))
         mode_stack.put(self._mode)
@@ -220,6 +216,7 @@ class CheckForward:
         self._is_listening = False
         while self._handles:
             self._handles.pop().remove()
+        self._step_hooks.clear()
         while self._undo:
             self._undo.pop()()
         mode_stack.take(self._mode)

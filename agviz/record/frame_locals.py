@@ -1,18 +1,25 @@
-"""The locals of frames that run, read so that nothing of the program changes.
+"""Frames that run, and their locals, read so that nothing of the program changes.
 
 Note [Locals of others]
 Before Python 3.13, to read the locals of a frame leaves a copy of them at the frame, which would
 keep tensors alive for as long as the function runs. The copy is emptied again, unless the program
 holds it, as what ``locals()`` gave. A frame that a debugger traces is left alone: Python takes its
 locals from that copy when the trace function returns.
+
+Note [Frames and garbage]
+Before Python 3.12, ``sys._current_frames()`` makes objects while it holds a lock of the
+interpreter; what is collected as garbage meanwhile may wait for that lock, and the process stands
+still for ever (https://github.com/python/cpython/issues/106883).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dis
+import gc
 import inspect
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -24,6 +31,23 @@ _RESUME: Final = dis.opmap["RESUME"]
 _OWN_REFERENCES: Final = 4
 """To a copy of locals that nobody else holds: those of the frame, of :func:`locals_of`, of its
 caller and of the question."""
+
+
+_collecting: Final = threading.Lock()
+
+
+def frames_of_threads() -> dict[int, FrameType]:
+    """The innermost frame of each thread, by the thread's identity; Note [Frames and garbage]."""
+    if sys.version_info >= (3, 12):
+        return sys._current_frames()
+    with _collecting:
+        is_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames()
+        finally:
+            if is_enabled:
+                gc.enable()
 
 
 @contextlib.contextmanager

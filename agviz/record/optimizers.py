@@ -15,12 +15,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from agviz.record.frame_locals import locals_of
+from agviz.record.global_hooks import STEP_BEGINS, STEP_ENDS, GlobalHooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
-
-    from torch.utils.hooks import RemovableHandle
 
 log = logging.getLogger("agviz")
 
@@ -73,19 +72,14 @@ class OptimizerSteps:
         self._report = report
         self._begin = begin
         self._number = itertools.count().__next__
-        self._handles: list[RemovableHandle] = []
+        self._hooks = GlobalHooks()
         self._here = _UnderWay()
 
     def start(self) -> None:
         """Listen; calls of ``step`` that compiled code makes are observed, too."""
-        from torch.optim.optimizer import (
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
-
         from agviz_engine.thread_state import current
 
-        if self._handles:
+        if self._hooks:
             return
 
         def called(optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG001
@@ -115,15 +109,12 @@ class OptimizerSteps:
 
         for hook in (called, stepped):
             hook._torchdynamo_disable = True  # type: ignore[attr-defined]  # Dynamo runs it as it is
-        self._handles = [
-            register_optimizer_step_pre_hook(called),
-            register_optimizer_step_post_hook(stepped),
-        ]
+        self._hooks.put(STEP_BEGINS, called)
+        self._hooks.put(STEP_ENDS, stepped)
 
     def stop(self) -> None:
         """Listen no longer."""
-        while self._handles:
-            self._handles.pop().remove()
+        self._hooks.clear()
 
     def _begun(self, optimizer: Any) -> _Begun | None:
         """The step that has returned; steps inside of it that raised are forgotten."""

@@ -21,6 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from agviz.record.files import Files, stack_of
+from agviz.record.frame_locals import frames_of_threads
 from agviz.record.holding import Holding
 from agviz.record.waiting import waits
 from agviz.traces.dumps import RAISED, STALL, TIMEOUT, Dump, Raised
@@ -55,7 +56,7 @@ def dumped(files: Files) -> list[DumpedThread]:
     threads = {thread.ident: thread for thread in threading.enumerate()}
     frames = {
         ident: innermost
-        for ident, innermost in sys._current_frames().items()
+        for ident, innermost in frames_of_threads().items()
         if ident != threading.get_ident()
         and not (ident in threads and threads[ident].name.startswith(OWN_THREADS))
     }

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from agviz.check.checksums import checksum, has_memory
 from agviz.check.ranks.loss import reducing
@@ -43,6 +42,7 @@ from agviz.check.ranks.notes import (
 )
 from agviz.check.saved import seen
 from agviz.record.arguments import tensors_given, tensors_of
+from agviz.record.global_hooks import MODULE_PLACED, STEP_BEGINS, GlobalHooks
 from agviz.record.ranks.calls import CollectiveCalls
 from agviz.record.ranks.conversions import Conversions
 
@@ -133,6 +133,7 @@ class RankWatch:
         self._collective: Any = None
         self._thread = threading.get_ident()
         self._handles: list[RemovableHandle] = []
+        self._global_hooks = GlobalHooks()
         self._hooks: list[tuple[Tensor, RemovableHandle, bool]] = []
         """During a pass: parameter, our hook, and whether it had none before."""
         self._depth = 0
@@ -162,9 +163,9 @@ class RankWatch:
         self._handles = [
             hooks.register_module_forward_pre_hook(self._entered),
             hooks.register_module_forward_hook(self._left, with_kwargs=True, always_call=True),
-            hooks.register_module_module_registration_hook(self._placed),
-            register_optimizer_step_pre_hook(self._step_begins),
         ]
+        self._global_hooks.put(MODULE_PLACED, self._placed)
+        self._global_hooks.put(STEP_BEGINS, self._step_begins)
         self._conversions.start()
         if dist.is_available():
             self._collectives.start()
@@ -173,6 +174,7 @@ class RankWatch:
         """Observe nothing more."""
         while self._handles:
             self._handles.pop().remove()
+        self._global_hooks.clear()
         self._unhook()
         self._conversions.stop()
         if dist.is_available():

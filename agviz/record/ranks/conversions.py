@@ -14,11 +14,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from agviz.record import capturing
+from agviz.record.global_hooks import MODULE_PLACED, PARAMETER_PLACED, GlobalHooks
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
-    from torch.utils.hooks import RemovableHandle
 
 
 class _Depth(threading.local):
@@ -33,7 +33,7 @@ class Conversions:
         """By module: what was captured when it was converted or put into another, or a parameter
         was put into it, in the order of numbers."""
         self._number = itertools.count().__next__
-        self._handles: list[RemovableHandle] = []
+        self._hooks = GlobalHooks()
         self._depth = _Depth()
         self._own: Any = None
         self._ours: Any = None
@@ -69,11 +69,8 @@ class Conversions:
         def registered(module: Module, _name: str, _parameter: Tensor) -> None:
             last[module] = number(), capture()
 
-        hooks = torch.nn.modules.module
-        self._handles = [
-            hooks.register_module_module_registration_hook(placed),
-            hooks.register_module_parameter_registration_hook(registered),
-        ]
+        self._hooks.put(MODULE_PLACED, placed)
+        self._hooks.put(PARAMETER_PLACED, registered)
         module_type: Any = torch.nn.Module
         module_type._apply = _apply
 
@@ -81,8 +78,7 @@ class Conversions:
         """Put back what was there, unless somebody has replaced it since."""
         import torch
 
-        while self._handles:
-            self._handles.pop().remove()
+        self._hooks.clear()
         if self._ours is not None and torch.nn.Module._apply is self._ours:
             torch.nn.Module._apply = self._own  # type: ignore[method-assign]
 

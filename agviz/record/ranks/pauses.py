@@ -6,12 +6,12 @@ takes the stack of the thread that calls backward, again after twice the time, a
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 from agviz.record.files import stack_of
+from agviz.record.frame_locals import frames_of_threads
 from agviz.traces.distributed import Pause
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Pauses:
                     self._look(now_ns)
 
     def _look(self, now_ns: int) -> None:
-        frame = sys._current_frames().get(self.caller)
+        frame = frames_of_threads().get(self.caller)
         if frame is None:
             return
         thread = next((t for t in threading.enumerate() if t.ident == self.caller), None)
