@@ -59,9 +59,10 @@ def agviz(program: Program) -> Answer:
             ask()
         if program.kind in _CHECKED:
             said.append(_found(at, "check", SCRIPT))
-    text = "\n".join(part for part in said if part)
+    parts = tuple(filter(None, said))
+    text = "\n".join(parts)
     claims = (found for row in text.splitlines() if (found := _PLACE.match(row)) is not None)
-    return Answer(text, tuple(int(claim[1]) for claim in claims))
+    return Answer(text, tuple(int(claim[1]) for claim in claims), parts=parts)
 
 
 def _found(at: Path, verb: str, where: str) -> str:

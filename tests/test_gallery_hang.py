@@ -16,6 +16,7 @@ from tests.gallery_frame import Program, programs
 from tests.hanging import TIMEOUT
 from tests.json_documents import hold
 from tests.slow_cases import slow_but
+from tests.spoken import check_length
 
 PROGRAMS = programs("hang")
 
@@ -86,6 +87,7 @@ def test_the_answer_says_it_in_words(
     assert main(["explain", "--json", str(path)]) == 1
     told = hold(capsys.readouterr().out, "explain")["failure"]
     assert [thread["name"] for thread in told["threads"] if thread["held"]] == program.all("thread")
+    check_length(path, capsys, "explain")
     assert main(["explain", "--verbose", str(path)]) == 1
     words = " ".join(capsys.readouterr().out.split())
     assert "stood still when the recording was cut off" in words

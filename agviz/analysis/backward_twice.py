@@ -117,12 +117,12 @@ class BackwardTwice:
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
-        yield f"failed: node {self.node.index} ({self.node.name}) of graph task {self.graph_task}"
+        yield f"failed: node {self.node.index} ({self.node.name}) of backward pass {self.graph_task}"
         for frame in self.node.stack:
             if not frame.hidden:
                 yield f"created at {frame}"
         if self.first is not None:
-            yield f"released by graph task {self.first}{_at(self.first_call)}"
+            yield f"released by backward pass {self.first}{_at(self.first_call)}"
             yield f"{self.shared:,} of {plural(self.nodes, 'node')} are in both graphs"
 
     def as_json(self) -> dict[str, Any]:

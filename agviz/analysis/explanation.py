@@ -163,7 +163,7 @@ class Explanation:
         """What the answer rests on, line by line."""
         node = self.node
         yield (
-            f"node {node.index} ({node.name}) of graph task {self.origin.graph_task}, number"
+            f"node {node.index} ({node.name}) of backward pass {self.origin.graph_task}, number"
             f" {node.order} to run, thread {node.thread}"
         )
         yield from self._flow_details()
@@ -177,7 +177,7 @@ class Explanation:
         for origin in self.spread.origins[1:]:
             related = "from the same function" if origin in self.kin else apart
             yield (
-                f"{related}: {origin.kind} at node {origin.node} of graph task {origin.graph_task}"
+                f"{related}: {origin.kind} at node {origin.node} of backward pass {origin.graph_task}"
             )
         yield f"reached {', '.join(self.reached) or 'no parameter'}"
 

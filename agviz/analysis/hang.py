@@ -129,8 +129,9 @@ class Hang:
                 f"{' '.join(self._how_long())} The recording stopped there, not the program:"
                 f" {self.recording_stopped}. What came after is not known."
             )
-        parts = self._how_long(), self._stopped(), self._where(), self._waiting(), self._others()
-        return " ".join(sentence for part in parts for sentence in part)
+        parts = self._how_long(), self._stopped(), self._where(), self._waiting()
+        said = " ".join(sentence for part in parts for sentence in part)
+        return " ".join([said, *self._others(said)])
 
     def ran_ns(self, begin_ns: int) -> int:
         """Time since a moment, but for that at a debugger's stops."""
@@ -191,11 +192,11 @@ class Hang:
         for around, callers in waiting.items():
             inside = f", inside {around}" if around else ""
             if len(callers) > _FEW:
-                yield f"{len(callers):,} threads wait at their ReadyQueues for others{inside}."
+                yield f"{len(callers):,} threads wait for others{inside}."
                 continue
             for status in callers:
                 passes = f"backward pass {status.waits_for}"
-                yield f"{_upper(status.title)} waits at its ReadyQueue for {passes}{inside}."
+                yield f"{_upper(status.title)} waits for the end of {passes}{inside}."
         if (
             not self.is_dumped
             and not self.is_stopped
@@ -207,9 +208,11 @@ class Hang:
             )
 
     def _holds(self, status: ThreadStatus) -> str:
-        for_ = "" if status.for_ns is None else f"for {duration(status.for_ns)} "
+        for_ = "" if status.for_ns is None else duration(status.for_ns)
+        has_been = "is" if for_ in {"", duration(self.still_ns)} else f"has been for {for_}"
         nested = f", at reentrant depth {status.depth:,}" if status.depth else ""
-        now = _at(status.frame, status.source)
+        is_shown = status.frame is not None and status.frame == self.frame
+        now = _at(status.frame, "" if is_shown else status.source)
         if status.is_with_native_hooks:
             now = ", in torch's C++ code, with hooks made there, such as DDP's: look at other ranks"
         elif status.is_in_torch:
@@ -221,13 +224,13 @@ class Hang:
             if status.call is not None:
                 where = f"in {_held_in(status)}"
             return f"is {where}{now}"
-        return f"has been {for_}in {_held_in(status)}{nested}{now}"
+        return f"{has_been} in {_held_in(status)}{nested}{now}"
 
     def _waiting(self) -> Iterator[str]:
         if not self.waits:
             return
         first = self.waits[0]
-        why = "in a ReadyQueue" + " (inferred)" * self.is_observed
+        why = "for its turn" + " (inferred)" * self.is_observed
         if first.missing:
             why = f"for the gradient of {_list([place(node) for node in first.missing], 2)}"
         if len(self.waits) == 1:
@@ -235,8 +238,13 @@ class Hang:
         else:
             yield f"{len(self.waits):,} nodes wait, {place(first.node)} first: {why}."
 
-    def _others(self) -> Iterator[str]:
-        others = [status for status in self.threads if status.thread is None]
+    def _others(self, said: str) -> Iterator[str]:
+        """Where threads are that take no part, but for those of which that is ``said``."""
+        others = [
+            status
+            for status in self.threads
+            if status.thread is None and f"{status.name} is at " not in said
+        ]
         frames = [(status.name, visible(status.stack)) for status in others]
         shown = [f"{name} is at {frame}" for name, frame in frames if frame is not None]
         if shown:

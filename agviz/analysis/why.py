@@ -29,6 +29,7 @@ from agviz.analysis.phrases import (
 from agviz.analysis.place import backward_pass
 from agviz.analysis.saturation.openness import (
     FUNCTIONS,
+    LOGITS_TOO_LARGE,
     RIM,
     openness,
     openness_of_rows,
@@ -425,6 +426,8 @@ class _Why:
                 steps = shrunk.steps
         if end is not None and op is not None:
             end = self._by_factors(end, op)
+            if end.cause is Cause.ZERO_FACTOR and (dropped := self._all_dropped(op)) is not None:
+                end, op = end._replace(cause=Cause.DROPPED), dropped
         zeros = "" if end is None or op is None else self._because(end, op)
         if end is not None and self._is_difference(parameter, end):
             end = end._replace(cause=Cause.DIFFERENCE)
@@ -450,17 +453,19 @@ class _Why:
         if op is not None and end.cause is Cause.ZERO_FACTOR:
             return row._replace(advice=self._of_zeros(op))
         if op is not None and end.cause is Cause.DROPPED:
-            name = last_name(op)
+            name, row = last_name(op), row.at(op.frame)._replace(module=op.module)
             is_called_here = row.frame is not None and name in row.frame.source
             return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
+        if end.cause is Cause.FLAT and self._shut(end.graph_task, end.node) is not None:
+            reason = f"{row.node_name} let nothing through: its rows are all but one-hot"
+            return row._replace(reason=reason, advice=LOGITS_TOO_LARGE)
         if end.cause is Cause.HOOK and row.frame is None:
             return row.at(definition(self._trace, end.hook))
         return row
 
     def _by_factors(self, end: Vanished, op: ForwardOpRow) -> Vanished:
         """The end of a gradient, where what the function was given shows another cause."""
-        gave = op.outputs[0].health if len(op.outputs) == 1 else None
-        if _DROPOUT.fullmatch(last_name(op)) and gave is not None and gave.zero == gave.numbers:
+        if _drops_all(op):
             return end._replace(cause=Cause.DROPPED)
         given = [self._health(row) for row in op.inputs]
         known = [health for health in given if health is not None and health.numbers]
@@ -472,6 +477,11 @@ class _Why:
         if has_looked and any(health.zero == health.numbers for health in known):
             return end._replace(cause=Cause.ZERO_FACTOR)
         return end
+
+    def _all_dropped(self, op: ForwardOpRow) -> ForwardOpRow | None:
+        """The dropout that made zeros of everything which a function was given; None: none did."""
+        makers = (self._measured.get((row.tensor, row.version), (None,))[0] for row in op.inputs)
+        return next((one for one in makers if one is not None and _drops_all(one)), None)
 
     def _is_difference(self, parameter: ParameterRow, end: Vanished) -> bool:
         """Whether a bias cancels where the weight of its module does not."""
@@ -676,6 +686,12 @@ def _as_learnt(row: GradientRow, what: str) -> GradientRow:
     """The row of a gradient that is next to nothing, and no fault."""
     row = row._replace(cause=Cause.LEARNT, reason=learnt(what))
     return row._replace(frame=None, line=None, module=None)
+
+
+def _drops_all(op: ForwardOpRow) -> bool:
+    gave = op.outputs[0].health if len(op.outputs) == 1 else None
+    is_dropout = _DROPOUT.fullmatch(last_name(op)) is not None
+    return is_dropout and gave is not None and gave.zero == gave.numbers
 
 
 def _taken_up(task: GraphTaskRow) -> set[NodeStatus]:
