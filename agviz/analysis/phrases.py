@@ -70,6 +70,10 @@ _SEVERAL: Final = (
     "To train it, one of these ways has to stay whole, or the loss needs a term of its own for it;"
     " which of the cuts are meant can't be told."
 )
+_OF_ENTRIES: Final = (
+    "Let the loss take each entry by itself before it sums: cross_entropy on the logits, or squares"
+    " of differences."
+)
 _BY_DETACHING: Final = frozenset({Cause.DETACH, Cause.DATA})
 _UNKNOWN: Final = {"zero": "{node} put out zeros", "none": "it is not recorded why"}
 _BEYOND: Final = (
@@ -268,6 +272,7 @@ def practically_zero(
     )
     beside = "" if parameter.norm is None else f" beside a parameter of norm {parameter.norm:.3g}"
     advice = REMEDIES[Cause.VANISHED] if found.steps > 1 and found.cause is Cause.FAINT else ""
+    advice = _OF_ENTRIES if is_sum else advice
     return row._replace(norm=norm, beside=beside, advice=advice)
 
 

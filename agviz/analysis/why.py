@@ -61,6 +61,9 @@ _BOUNDED: Final = (
     "Nothing leads back from there: look at scale, units and start values of what goes in, or bound"
     " it by a function with a slope throughout (tanh, sigmoid)."
 )
+_CONSTANT: Final = (
+    "What comes before it makes no difference there: look at the shapes that it is called with."
+)
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
 _WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
 _FORWARDS: Final = 8
@@ -259,6 +262,9 @@ class _Why:
                 )
                 if is_sum:
                     row = row.at(self._line_above(task.id, next_to_nothing.node))
+                op = self._op_of(task.id, next_to_nothing.node.index)
+                if op is not None and (constant := why_constant(op, self._health)):
+                    row = row._replace(reason=f"{row.reason}: {constant}", advice=_CONSTANT)
                 return self._unless_learnt(row, task)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
