@@ -18,7 +18,7 @@ from agviz.cli.main import main
 from agviz.errors import TraceError
 from agviz.ranks.answers.collectives import exchanged
 from agviz.ranks.folder import Folder
-from agviz.ranks.run import Run
+from agviz.ranks.run import Run, waits_for_all
 from agviz.ranks.work import own_times_of_passes
 from agviz.traces.reader import Trace
 from tests.gallery_frame import ROOT, programs
@@ -114,7 +114,7 @@ def with_names(folder: Path, tmp_path: Path, *names: list[list[str]]) -> Path:
     shutil.copytree(folder, copy)
     ranks = Run.read(Folder.open(folder)).ranks
     for number, of_rank in enumerate(names):
-        keys = [one.key for one in ranks[number].joined]
+        keys = [one.key for one in ranks[number].joined if waits_for_all(one)]
         handed = [[key[0], key[2], each] for key, each in zip(keys, of_rank, strict=False)]
         with closing(sqlite3.connect(Folder.open(copy).rank(number).path)) as database, database:
             row = "handed_in", json.dumps(handed)
