@@ -176,7 +176,7 @@ class CollectiveCalls:
 
         def find(ident: int, time_ns: int) -> Called | None:
             place = bisect_left(calls, (time_ns + _SLACK_NS,))
-            for one in reversed(calls[max(0, place - _NEAR) : place]):
+            for one in calls[max(0, place - _NEAR) : place][::-1]:
                 if one.ident == ident and one.end_ns + _SLACK_NS >= time_ns:
                     return one
             return None
