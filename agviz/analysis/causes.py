@@ -122,8 +122,7 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.MASKED: "Check the mask: for this batch it selects nothing of what depends on it.",
     Cause.DROPPED: "Its p is the probability to drop an element, not to keep it: take less than 1.",
     Cause.OVERWRITTEN: "Write into another tensor, or only where nothing that matters stands.",
-    Cause.FLAT: "Use a function with a slope there: a softmax over several entries, a "
-    "straight-through estimator.",
+    Cause.FLAT: "Use a function with a slope there, or a straight-through estimator.",
     Cause.ZERO_WEIGHT: "Give the term of the loss a weight if it is to train it.",
     Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
     Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), or keep that part in float32.",

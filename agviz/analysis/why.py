@@ -10,7 +10,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
-from agviz.analysis.code_search import assignment, decorator_around, definition, only_call
+from agviz.analysis.code_search import (
+    assignment,
+    decorator_around,
+    definition,
+    only_call,
+    only_return,
+)
 from agviz.analysis.constant_calls import span, why_constant, why_ignored
 from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
@@ -64,6 +70,10 @@ _BOUNDED: Final = (
 _CONSTANT: Final = (
     "What comes before it makes no difference there: look at the shapes that it is called with."
 )
+_ONE_ENTRY: Final = (
+    "Take it over several entries (look at its dim); of a single score, a sigmoid has a slope."
+)
+_IGNORED: Final = "Look at what makes the targets, or leave such batches out."
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
 _WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
 _FORWARDS: Final = 8
@@ -260,6 +270,8 @@ class _Why:
                 row = practically_zero(
                     parameter, task.id, health.norm, next_to_nothing, shut, is_sum=is_sum
                 )
+                if shut is not None and FUNCTIONS[next_to_nothing.node.short_name] == "softmax":
+                    row = row._replace(advice=LOGITS_TOO_LARGE)
                 if is_sum:
                     row = row.at(self._line_above(task.id, next_to_nothing.node))
                 op = self._op_of(task.id, next_to_nothing.node.index)
@@ -455,19 +467,33 @@ class _Why:
     def _completed(self, row: GradientRow, end: Vanished, op: ForwardOpRow | None) -> GradientRow:
         """The row with another line or advice than its cause alone gives."""
         if end.cause is Cause.DEAD_ACTIVATION and is_bounded(row.node_name):
-            return row._replace(advice=_BOUNDED)
-        if op is not None and end.cause is Cause.ZERO_FACTOR:
-            return row._replace(advice=self._of_zeros(op))
-        if op is not None and end.cause is Cause.DROPPED:
-            name, row = last_name(op), row.at(op.frame)._replace(module=op.module)
-            is_called_here = row.frame is not None and name in row.frame.source
-            return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
-        if end.cause is Cause.FLAT and self._shut(end.graph_task, end.node) is not None:
+            row = row._replace(advice=_BOUNDED)
+        elif end.cause is Cause.HOOK and row.frame is None:
+            defined = definition(self._trace, end.hook)
+            row = row.at(only_return(self._trace, defined) or defined)
+        elif end.cause is Cause.FLAT and self._shut(end.graph_task, end.node) is not None:
             reason = f"{row.node_name} let nothing through: its rows are all but one-hot"
-            return row._replace(reason=reason, advice=LOGITS_TOO_LARGE)
-        if end.cause is Cause.HOOK and row.frame is None:
-            return row.at(definition(self._trace, end.hook))
+            row = row._replace(reason=reason, advice=LOGITS_TOO_LARGE)
+        elif op is not None and end.cause is Cause.DROPPED:
+            row = self._dropped_at(row, op)
+        elif op is not None:
+            row = row._replace(advice=self._advice_of(end, op))
         return row
+
+    def _dropped_at(self, row: GradientRow, op: ForwardOpRow) -> GradientRow:
+        """The row with the line that made the dropout, unless the line that called it shows it."""
+        name, row = last_name(op), row.at(op.frame)._replace(module=op.module)
+        is_called_here = row.frame is not None and name in row.frame.source
+        return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
+
+    def _advice_of(self, end: Vanished, op: ForwardOpRow) -> str:
+        """What to do, by what a function was given; empty: what its cause tells."""
+        if end.cause is Cause.ZERO_FACTOR:
+            return self._of_zeros(op)
+        if why_ignored(op):
+            return _IGNORED
+        is_single = last_name(op).endswith("softmax") and why_constant(op, self._health)
+        return _ONE_ENTRY if end.cause is Cause.FLAT and is_single else ""
 
     def _by_factors(self, end: Vanished, op: ForwardOpRow) -> Vanished:
         """The end of a gradient, where what the function was given shows another cause."""
