@@ -50,6 +50,7 @@ from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agviz.analysis.faint import Faint
     from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
@@ -265,18 +266,7 @@ class _Why:
         if health is not None and health.norm is not None:
             next_to_nothing = self._faint(task.id).find(found.node, health.norm, parameter.norm)
             if next_to_nothing is not None:
-                is_sum = self._is_sum(task.id, next_to_nothing.node)
-                shut = None if is_sum else self._shut(task.id, next_to_nothing.node)
-                row = practically_zero(
-                    parameter, task.id, health.norm, next_to_nothing, shut, is_sum=is_sum
-                )
-                if shut is not None and FUNCTIONS[next_to_nothing.node.short_name] == "softmax":
-                    row = row._replace(advice=LOGITS_TOO_LARGE)
-                if is_sum:
-                    row = row.at(self._line_above(task.id, next_to_nothing.node))
-                op = self._op_of(task.id, next_to_nothing.node.index)
-                if op is not None and (constant := why_constant(op, self._health)):
-                    row = row._replace(reason=f"{row.reason}: {constant}", advice=_CONSTANT)
+                row = self._practically_zero(parameter, task.id, health.norm, next_to_nothing)
                 return self._unless_learnt(row, task)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
@@ -299,6 +289,23 @@ class _Why:
             reason=reason,
             graph_task=task.id,
         )
+
+    def _practically_zero(
+        self, parameter: ParameterRow, graph_task: int, norm: float, faint: Faint
+    ) -> GradientRow:
+        node = faint.node
+        is_sum = self._is_sum(graph_task, node)
+        shut = None if is_sum else self._shut(graph_task, node)
+        row = practically_zero(parameter, graph_task, norm, faint, shut, is_sum=is_sum)
+        if is_sum:
+            row = row.at(self._line_above(graph_task, node))
+        elif shut is not None and FUNCTIONS[node.short_name] == "softmax":
+            row = row._replace(advice=LOGITS_TOO_LARGE)
+        op = self._op_of(graph_task, node.index)
+        constant = "" if op is None else why_constant(op, self._health)
+        if constant:
+            row = row._replace(reason=f"{row.reason}: {constant}", advice=_CONSTANT)
+        return row
 
     def _faint(self, graph_task: int) -> Faintness:
         found = self._faintness.get(graph_task)
