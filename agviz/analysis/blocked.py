@@ -19,6 +19,7 @@ _JOINS: Final = ("Thread.join",)
 _TAKES: Final = ("get", "recv", "recv_bytes", "readline", "read", "recv_into", "accept")
 """Last names of what gives each thing only once."""
 _FOREVER: Final = "So none of them goes on."
+_BY_A_WITH: Final = "So none of them goes on: end that with before the other is waited for."
 _MOST_THREADS: Final = 4
 
 
@@ -51,7 +52,8 @@ def _chain(
     for _ in range(_MOST_THREADS):
         yield f"{subject} waits {_for(wait, seen)}."
         if wait.holder in seen:
-            yield _itself(wait) if len(seen) == 1 else _FOREVER
+            is_in_turn = _FOREVER if wait.held_at is None else _BY_A_WITH
+            yield _itself(wait) if len(seen) == 1 else is_in_turn
             return
         other = next(
             (each for each in threads if wait.holder and each.native_id == wait.holder), None
