@@ -133,7 +133,7 @@ def test_quoting_the_program_says_nothing() -> None:
 
 
 def test_words_are_those_that_are_read_aloud() -> None:
-    assert word_count("✗ 2 of 4 parameters: h = x.relu() - 1\n────\n  train.py:3 in forward") == 11
+    assert word_count("✗ 2 of 4 parameters: h = x.relu() - 1\n────\n  train.py:3 in forward") == 10
     assert word_count("") == 0
     assert Answer("one two three", parts=("one", "two three")).words == 2
     assert Answer("one two three").words == 3

@@ -292,12 +292,13 @@ class Gradients(Sequence[GradientRow]):
                 whose = whose.replace("has", "is").replace("have", "are")
                 return f"{whose} reached from the loss{said}"
             return f"{whose} a gradient{said}"
-        of = plural(len(trained), "parameter")
-        wrong = [
-            f"{count:,} of {of} {'has' if count == 1 else 'have'} {what}"
-            for kind, what in _WHAT.items()
-            if (count := counts[kind])
-        ]
+        of = f" of {plural(len(trained), 'parameter')}"
+        wrong = []
+        for kind, what in _WHAT.items():
+            if count := counts[kind]:
+                which = what.replace("a gradient", "one", 1) if wrong else what
+                has = "has" if count == 1 else "have"
+                wrong.append(f"{count:,}{'' if wrong else of} {has} {which}")
         return ", ".join(wrong) + said
 
     def __str__(self) -> str:

@@ -43,7 +43,7 @@ class RepeatedCalls:
         """What is computed how often."""
         return (
             f"the same is computed {self.times:,} times for backward pass {self.graph_task}:"
-            f" {self.name} and what follows, of the same tensors each time"
+            f" {self.name} of the same tensors"
         )
 
     @property

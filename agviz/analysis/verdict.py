@@ -119,12 +119,11 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     found = sorted(_found(trace, graph_task), key=lambda verdict: not verdict.is_found)
-    is_other = any(verdict.is_found and not _is_repeated(verdict) for verdict in found)
-    if not is_other:  # else it may be what follows
-        shut = saturation(trace, graph_task)
-        if shut is not None:
-            beside = [replace(each, paragraph="") if each.is_found else each for each in found]
-            found = [of_failure(shut, trace), *beside]  # what is only slow, without its advice
+    if not any(each.is_found and not _is_repeated(each) for each in found):
+        shut = saturation(trace, graph_task)  # else it may be what follows
+        found = found if shut is None else [of_failure(shut, trace), *found]
+    if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
+        found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)
 
 

@@ -47,8 +47,9 @@ _GLYPHS: Final = {
     "none": "[red]✗[/]",
 }
 _INTENDED: Final = "[dim]-[/]"
-_MOST_TOLD: Final = 3
+_MOST_TOLD: Final = 2
 """Things that are wrong of which all is said; of others the table has reason and line."""
+_MORE: Final = "For what to do: agviz why FILE PARAM"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,9 +134,10 @@ def show_all(answer: Gradients, console: Console, *, verbose: bool) -> None:
             _show(group, group.heading, group.rows[0].outcome, console, verbose=verbose)
     console.print()
     console.print(_table(answer.groups(apart=verbose), {_fault(group.rows[0]) for group in told}))
-    if answer.hint:
+    more = _MORE if len(told) < len(faults) else ""
+    if said := " ".join(filter(None, (more, answer.hint))):
         console.print()
-        write(answer.hint, console, indent=0)
+        write(said, console, indent=0)
 
 
 def _show(group: Group, heading: str, outcome: Outcome, console: Console, *, verbose: bool) -> None:
