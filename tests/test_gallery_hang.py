@@ -129,7 +129,9 @@ def test_threads_that_take_no_part_are_told(folder: Path) -> None:
     found = answer(by_name("lock_held_by_main_thread"), folder)
     (other,) = (stand for stand in found.threads if stand.thread is None)
     assert other.name == "MainThread"
-    assert "Of the other threads, MainThread is at " in found.paragraph
+    assert found.paragraph.count("MainThread is at ") == 1, "and for which thread it waits"
+    paragraphs = [answer(program, folder).paragraph for program in PROGRAMS]
+    assert any("Of the other threads, MainThread is at " in each for each in paragraphs)
 
 
 def test_nodes_that_wait_and_who_has_to_deliver(folder: Path) -> None:

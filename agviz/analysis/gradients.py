@@ -293,7 +293,7 @@ class Gradients(Sequence[GradientRow]):
                 return f"{whose} reached from the loss{said}"
             return f"{whose} a gradient{said}"
         of = f" of {plural(len(trained), 'parameter')}"
-        wrong = []
+        wrong: list[str] = []
         for kind, what in _WHAT.items():
             if count := counts[kind]:
                 which = what.replace("a gradient", "one", 1) if wrong else what
