@@ -20,7 +20,7 @@ _TAKES: Final = ("get", "recv", "recv_bytes", "readline", "read", "recv_into", "
 """Last names of what gives each thing only once."""
 FOREVER: Final = "So none of them goes on"
 """Where threads wait for each other."""
-_BY_A_WITH: Final = f"{FOREVER}: leave that with before waiting."
+_OF_A_LOCK: Final = f"{FOREVER}: release it before waiting."
 _MOST_THREADS: Final = 4
 
 
@@ -53,7 +53,7 @@ def _chain(
     for _ in range(_MOST_THREADS):
         yield f"{subject} waits {_for(wait, seen)}."
         if wait.holder in seen:
-            is_in_turn = f"{FOREVER}." if wait.held_at is None else _BY_A_WITH
+            is_in_turn = f"{FOREVER}." if wait.held_at is None else _OF_A_LOCK
             yield _itself(wait) if len(seen) == 1 else is_in_turn
             return
         other = next(
@@ -76,7 +76,7 @@ def _for(wait: DumpedWait, seen: Sequence[int]) -> str:
     """What is waited for, and who has it."""
     if wait.what in _LOCKS:
         lock = f"for a {wait.what}"
-        at = "" if wait.held_at is None else f", by the with at {_short(wait.held_at)}"
+        at = "" if wait.held_at is None else f", taken at {_short(wait.held_at)}"
         if wait.holder and wait.holder == seen[-1]:
             return f"{lock} that the same thread holds{at}"
         return f"{lock} that {wait.name} holds{at}" if wait.name else lock
