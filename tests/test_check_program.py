@@ -188,7 +188,7 @@ class _KeepsWhatIsShared(Function):
 
 def test_memory_that_a_later_call_overwrites_is_told_once() -> None:
     def program() -> None:
-        apply = _KeepsWhatIsShared.apply
+        apply: Callable[[Tensor], Tensor] = _KeepsWhatIsShared.apply
         apply(apply(torch.randn(4, 3, requires_grad=True) * 0.1)).sum().backward()
 
     place = line_of(_KeepsWhatIsShared.forward, "# it is kept")
