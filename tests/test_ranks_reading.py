@@ -127,12 +127,21 @@ def with_names(folder: Path, tmp_path: Path, *names: list[list[str]]) -> Path:
     [
         ([[["a"], ["b"]], [["a"], ["b"]], [["b"], ["a"]]], [2]),
         ([[["a"], ["b"]], [["b"], ["a"]]], [0, 1]),
-        ([[["a", "x"], ["b", "x"]], [["b", "x"], ["a", "x"]]], None),
+        ([[["a", "x"], ["b", "x"]], [["b", "x"], ["a", "x"]]], [0, 1]),
+        ([[["x"], ["x"]], [["x"], ["x"]]], None),
         ([[["a"], ["b"]], [["c"], ["d"]]], None),
         ([[["a"], ["b"]], [["b"], ["b"]]], None),
         ([[["a"], ["b"]], []], None),
     ],
-    ids=["one differs", "two differ", "one name fits", "other names", "not crosswise", "unknown"],
+    ids=[
+        "one differs",
+        "two differ",
+        "a variable of both",
+        "only such",
+        "other names",
+        "not crosswise",
+        "unknown",
+    ],
 )
 def test_tensors_that_are_handed_in_crosswise(
     names: list[list[list[str]]], ranks: list[int] | None, folder: Path, tmp_path: Path

@@ -286,15 +286,23 @@ def _names(run: Run) -> dict[str, dict[int, dict[int, frozenset[str]]]]:
 def _crossed(
     named: Mapping[int, Mapping[int, frozenset[str]]], seq: int, one: int, other: int
 ) -> _Crossed | None:
-    mine, theirs = named[seq][one], named[seq][other]
-    if not mine.isdisjoint(theirs):
+    mine, theirs = _apart_by_name(named[seq][one], named[seq][other])
+    if not mine or not theirs:
         return None
     for again, by_rank in named.items():
-        now, then = by_rank.get(one, frozenset()), by_rank.get(other, frozenset())
-        if now.isdisjoint(then) and now & theirs and then & mine:
+        nothing: frozenset[str] = frozenset()
+        now, then = _apart_by_name(by_rank.get(one, nothing), by_rank.get(other, nothing))
+        if now & theirs and then & mine:
             names = max(sorted(then & mine), key=len), max(sorted(now & theirs), key=len)
             return _Crossed((one, other), (seq, again), names)
     return None
+
+
+def _apart_by_name(
+    one: frozenset[str], other: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Names without those that are of both, as the argument of a function that reduces."""
+    return one - other, other - one
 
 
 def _in_another_order(
