@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gallery.index import KINDS, SETS, load
-from gallery.judge import OUTCOMES, judge, tally
+from gallery.judge import MOST_WORDS, OUTCOMES, judge, tally
 from gallery.running import alone, shows
 from gallery.tools import TOOLS
 
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.check:
             return _report_check(chosen, list(pool.map(_checked, chosen)))
         rows = list(pool.map(lambda program: _row(program, asked.tool), chosen))
-    print(table(rows))
+    print(f"{table(rows)}\n\n{lengths(rows)}")
     if asked.json is not None:
         asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0
@@ -81,6 +81,7 @@ def _row(program: Program, tool: str) -> Row:
         "outcome": outcome,
         "lines": program.lines(),
         "claimed": answer.claimed,
+        "words": answer.words,
         "seconds": round(time.monotonic() - began, 1),
         "answer": answer.text or answer.cant,
     }
@@ -100,6 +101,15 @@ def table(rows: Sequence[Row]) -> str:
             cells = " | ".join(str(count or "") for count in counts)
             lines.append(f"| {title} | {len(group)} | {cells} |")
     return "\n".join(lines)
+
+
+def lengths(rows: Sequence[Row]) -> str:
+    """How many words the longest answer has, and which have too many, in a sentence."""
+    by_length = sorted(rows, key=lambda row: row["words"], reverse=True)
+    longest = by_length[0]
+    said = f"The longest answer has {longest['words']} words ({longest['name']})"
+    long = [f"{row['name']} ({row['words']})" for row in by_length if row["words"] > MOST_WORDS]
+    return f"{said}; above {MOST_WORDS}: {', '.join(long) or 'none'}."
 
 
 if __name__ == "__main__":

@@ -28,6 +28,10 @@ _FRAME: Final = re.compile(r'\s*File "[^"]*", line \d+')
 _CARETS: Final = re.compile(r"[\s^~]*")
 
 
+MOST_WORDS: Final = 120
+"""An answer that is read aloud has no more."""
+
+
 class Answer(NamedTuple):
     """What a tool said of one program."""
 
@@ -37,6 +41,22 @@ class Answer(NamedTuple):
     """The lines of the program that it gives as the place of the fault."""
     cant: str = ""
     """Why the tool can't be asked about this program."""
+    parts: tuple[str, ...] = ()
+    """The same by question, where the tool was asked several; empty: it was asked one."""
+
+    @property
+    def words(self) -> int:
+        """How many words its longest answer to one question has (:func:`word_count`)."""
+        return max(map(word_count, self.parts or (self.text,)))
+
+
+def word_count(text: str) -> int:
+    """How many words are read where ``text`` is read aloud.
+
+    What is between spaces and holds a letter or a digit is one: code that is quoted, places and
+    numbers count, rules and marks don't.
+    """
+    return sum(any(map(str.isalnum, each)) for each in text.split())
 
 
 def judge(program: Program, answer: Answer) -> Outcome:

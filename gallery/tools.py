@@ -37,6 +37,8 @@ _CHECKED: Final = {"wrong-gradient", "healthy"}
 """The kinds whose programs are run under ``agviz check`` as well."""
 
 _PLACE: Final = re.compile(rf"  {re.escape(SCRIPT)}:(\d+) in ")
+_FINDING: Final = re.compile(r"^✗.*", re.DOTALL | re.MULTILINE)
+"""Tables of ``agviz summary`` mark rows with ✗ as well."""
 _FORWARD: Final = re.compile(
     r"Error detected in .*?Traceback of forward call that caused the error:(.*?)\(Triggered",
     re.DOTALL,
@@ -59,13 +61,14 @@ def agviz(program: Program) -> Answer:
             ask()
         if program.kind in _CHECKED:
             said.append(_found(at, "check", SCRIPT))
-    text = "\n".join(part for part in said if part)
+    parts = tuple(filter(None, said))
+    text = "\n".join(parts)
     claims = (found for row in text.splitlines() if (found := _PLACE.match(row)) is not None)
-    return Answer(text, tuple(int(claim[1]) for claim in claims))
+    return Answer(text, tuple(int(claim[1]) for claim in claims), parts=parts)
 
 
 def _found(at: Path, verb: str, where: str) -> str:
-    """What a verb of agviz says from its first ✗ on; empty where it found nothing."""
+    """What a verb of agviz says from the first line with ✗ on; empty where it found nothing."""
     asked = subprocess.run(
         [sys.executable, "-m", "agviz", verb, where],
         cwd=at,
@@ -74,8 +77,8 @@ def _found(at: Path, verb: str, where: str) -> str:
         timeout=LIMIT,
         check=False,
     )
-    _, found, text = asked.stdout.partition("✗")
-    return found + text
+    found = _FINDING.search(asked.stdout)
+    return "" if found is None else found[0]
 
 
 def anomaly(program: Program) -> Answer:

@@ -21,7 +21,7 @@ DOCUMENT: Final = ROOT / "docs" / "messages.md"
 ANSWERING: Final = ("agviz/analysis", "agviz/check", "agviz/ranks/answers", "agviz/live_why.py")
 _FEWEST_WORDS: Final = 3
 _WORD: Final = re.compile(r"[A-Za-z][a-z'-]*[a-z]|\ba\b")
-_CODE: Final = re.compile(r"\w+\\|\(\?|SELECT |\|\w+\||^\S+$|^\w+\[")
+_CODE: Final = re.compile(r"^\w+(?: \| \w+)+$|\w+\\|\(\?|SELECT |\|\w+\||^\S+$|^\w+\[")
 _HEAD: Final = """# Every message
 
 What `agviz explain`, `why`, `diff`, `check` and their kin can say, by the module that says it, as

@@ -171,6 +171,30 @@ def test_a_write_to_a_tensor_kept_on_ctx() -> None:
     found(checked(write_to_ctx), line_of(write_to_ctx, "# the write"), "ctx.x", "mul_")
 
 
+SHARED = torch.empty(4, 3)
+
+
+class _KeepsWhatIsShared(Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        torch.exp(x, out=SHARED)
+        ctx.out = SHARED  # type: ignore[attr-defined]  # it is kept
+        return SHARED.clone()
+
+    @staticmethod
+    def backward(ctx: object, grad: Tensor) -> Tensor:
+        return grad * ctx.out  # type: ignore[attr-defined, no-any-return]
+
+
+def test_memory_that_a_later_call_overwrites_is_told_once() -> None:
+    def program() -> None:
+        apply: Callable[[Tensor], Tensor] = _KeepsWhatIsShared.apply
+        apply(apply(torch.randn(4, 3, requires_grad=True) * 0.1)).sum().backward()
+
+    place = line_of(_KeepsWhatIsShared.forward, "# it is kept")
+    found(checked(program), place, "later call of forward", "save_for_backward")
+
+
 def write_that_backward_does_not_use() -> None:
     a, b = (torch.randn(3, requires_grad=True) for _ in range(2))
     loss = (a.exp() + b).sum()

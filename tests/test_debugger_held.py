@@ -173,7 +173,7 @@ def test_why_at_an_exception_tells_it_before_the_program_sees_it(
         assert heading in said[: said.index("program.py:")]
         assert reason in said
         assert "? backward pass 0 is stopped by the debugger" in said
-        assert "waits at its ReadyQueue" not in said, "the debugger holds that thread"
+        assert "waits for the end of backward pass" not in said, "the debugger holds that thread"
         debuggee.client.go_on()
         assert finish(debuggee) == "caught\n"
     code, said = explained(path, capsys)

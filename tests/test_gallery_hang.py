@@ -16,6 +16,7 @@ from tests.gallery_frame import Program, programs
 from tests.hanging import TIMEOUT
 from tests.json_documents import hold
 from tests.slow_cases import slow_but
+from tests.spoken import check_length
 
 PROGRAMS = programs("hang")
 
@@ -86,6 +87,7 @@ def test_the_answer_says_it_in_words(
     assert main(["explain", "--json", str(path)]) == 1
     told = hold(capsys.readouterr().out, "explain")["failure"]
     assert [thread["name"] for thread in told["threads"] if thread["held"]] == program.all("thread")
+    check_length(path, capsys, "explain")
     assert main(["explain", "--verbose", str(path)]) == 1
     words = " ".join(capsys.readouterr().out.split())
     assert "stood still when the recording was cut off" in words
@@ -127,7 +129,9 @@ def test_threads_that_take_no_part_are_told(folder: Path) -> None:
     found = answer(by_name("lock_held_by_main_thread"), folder)
     (other,) = (stand for stand in found.threads if stand.thread is None)
     assert other.name == "MainThread"
-    assert "Of the other threads, MainThread is at " in found.paragraph
+    assert found.paragraph.count("MainThread is at ") == 1, "and for which thread it waits"
+    paragraphs = [answer(program, folder).paragraph for program in PROGRAMS]
+    assert any("Of the other threads, MainThread is at " in each for each in paragraphs)
 
 
 def test_nodes_that_wait_and_who_has_to_deliver(folder: Path) -> None:

@@ -15,6 +15,7 @@ from agviz.analysis.why import why
 from agviz.cli.main import main
 from tests import python_process
 from tests.gallery_frame import Program, programs
+from tests.spoken import check_length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,9 @@ def named(case: object) -> str:
 
 @pytest.mark.filterwarnings("ignore:std\\(\\). degrees of freedom:UserWarning")
 @pytest.mark.parametrize(("program", "check_forward"), BOTH_WAYS, ids=named)
-def test_what_went_wrong_is_named(program: Program, check_forward: bool, tmp_path: Path) -> None:
+def test_what_went_wrong_is_named(
+    program: Program, check_forward: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With check_forward and without, but where only the forward's own record can tell."""
     path = tmp_path / "t.agviz"
     program.record(path, check_forward=check_forward)
@@ -79,6 +82,7 @@ def test_what_went_wrong_is_named(program: Program, check_forward: bool, tmp_pat
         if found.evidence.kind == "node":
             assert first is not None
             assert (first.node, first.graph_task) == (found.node.index, found.origin.graph_task)
+    check_length(path, capsys, "explain", "why")
 
 
 @pytest.mark.parametrize("program", HEALTHY, ids=named)

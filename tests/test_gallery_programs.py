@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gallery.__main__ import lengths
 from gallery.index import HERE, KINDS, Program, load
-from gallery.judge import Answer, judge, own_words
+from gallery.judge import Answer, judge, own_words, word_count
 from gallery.running import Ended, alone, shows
 from gallery.tools import TOOLS
 
@@ -129,6 +130,19 @@ def test_quoting_the_program_says_nothing() -> None:
     assert "sqrt" not in own_words(program, traceback)
     assert "it is nan" in own_words(program, traceback)
     assert judge(program, Answer(traceback)) == "partly"  # the line, no words
+
+
+def test_words_are_those_that_are_read_aloud() -> None:
+    assert word_count("✗ 2 of 4 parameters: h = x.relu() - 1\n────\n  train.py:3 in forward") == 10
+    assert word_count("") == 0
+    assert Answer("one two three", parts=("one", "two three")).words == 2
+    assert Answer("one two three").words == 3
+
+
+def test_answers_that_are_too_long_are_told() -> None:
+    rows = [{"name": "short", "words": 3}, {"name": "long", "words": 121}]
+    assert lengths(rows) == "The longest answer has 121 words (long); above 120: long (121)."
+    assert lengths(rows[:1]).endswith("(short); above 120: none.")
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
 from tests import python_process
 from tests.gallery_frame import Program, programs
+from tests.spoken import check_length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +42,9 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.parametrize("program", FAILING, ids=by_name)
-def test_the_cause_is_named_with_its_line(program: Program, tmp_path: Path) -> None:
+def test_the_cause_is_named_with_its_line(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kept = program.record(tmp_path / "t.agviz")
     with Trace.open(tmp_path / "t.agviz") as trace:
         found = verdicts(trace)
@@ -56,6 +59,7 @@ def test_the_cause_is_named_with_its_line(program: Program, tmp_path: Path) -> N
         program.cause,
     )
     assert len(f"{verdict.heading} {verdict.paragraph}".split()) <= 120
+    check_length(tmp_path / "t.agviz", capsys, "explain")
     assert verdict.paragraph.endswith(".")
 
 

@@ -18,6 +18,7 @@ from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from tests.gallery import anomaly, anomaly_version
 from tests.gallery_frame import Program, programs
+from tests.spoken import check_length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,8 +76,11 @@ def test_what_was_saved_or_released_is_named(program: Program, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_the_line_that_modified_it_is_named(program: Program, tmp_path: Path) -> None:
+def test_the_line_that_modified_it_is_named(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = answer(program, tmp_path / "t.agviz", check_forward=True)
+    check_length(tmp_path / "t.agviz", capsys, "explain")
     assert line_of(found) == program.cause
     assert f"{program.path.name}:{program.cause} in " in found.paragraph
     if isinstance(found, InplaceModification):

@@ -21,6 +21,8 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 import agviz
+from agviz.analysis.graph_growth import graph_growth
+from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import verdicts
 from agviz.errors import TraceError
@@ -444,6 +446,25 @@ def test_what_grows_is_found_with_its_line(
     name = source_of(found.frame.line).partition("# cause: ")[2].split()[0]
     assert name in f"{found.heading} {found.paragraph}"
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120
+
+
+def test_a_graph_that_gets_longer_is_told_once(tmp_path: Path) -> None:
+    """That it stays alive is the same fault, at the same line."""
+
+    def program(training: Training) -> None:
+        cell, state = nn.GRUCell(4, 4), torch.zeros(6, 4)
+        for _ in range(16):
+            state = cell(torch.randn(6, 4), state)
+            training.model(state).square().mean().backward(retain_graph=True)
+            training.optimizer.zero_grad()
+
+    with agviz.Trace.open(recorded(tmp_path / "t.agviz", program)) as trace:
+        kept, longer = kept_graphs(trace), graph_growth(trace)
+        (found,) = verdicts(trace)
+    assert kept is not None
+    assert longer is not None
+    assert kept.frame == longer.frame
+    assert found.basis == longer
 
 
 def test_the_list_is_that_of_the_function_that_ran(tmp_path: Path) -> None:

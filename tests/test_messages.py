@@ -1,12 +1,26 @@
 """The list of every message is what the code says."""
 
+import re
 from pathlib import Path
+from typing import Final
 
 from tests.messages import DOCUMENT, document, messages
+
+MOST_WORDS: Final = 70
+"""Of one message: with heading, line and code an answer may have 120."""
+INTERNAL: Final = re.compile(r"graph task|GraphTask|NodeTask|InputBuffer")
+"""What only who knows the engine from inside has a word for."""
 
 
 def test_the_list_is_of_this_code() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == document(), "run python -m tests.messages"
+
+
+def test_messages_are_short_and_in_words_of_their_reader() -> None:
+    listed = [line.removeprefix("- ") for line in document().splitlines() if line[:2] == "- "]
+    assert len(listed) > 500
+    assert not [each for each in listed if len(each.split()) > MOST_WORDS]
+    assert not [each for each in listed if INTERNAL.search(each)]
 
 
 def test_a_message_is_found_as_it_is_said(tmp_path: Path) -> None:

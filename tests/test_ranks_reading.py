@@ -16,8 +16,9 @@ import pytest
 
 from agviz.cli.main import main
 from agviz.errors import TraceError
+from agviz.ranks.answers.collectives import exchanged
 from agviz.ranks.folder import Folder
-from agviz.ranks.run import Run
+from agviz.ranks.run import Run, waits_for_all
 from agviz.ranks.work import own_times_of_passes
 from agviz.traces.reader import Trace
 from tests.gallery_frame import ROOT, programs
@@ -105,6 +106,54 @@ def test_checksums_are_equal_on_all_ranks(folder: Path) -> None:
     found = [trace.digests() for _, trace in Folder.open(folder).traces()]
     assert found[0]
     assert all(each == found[0] for each in found)
+
+
+def with_names(folder: Path, tmp_path: Path, *names: list[list[str]]) -> Path:
+    """A copy of the folder in which ranks hand in tensors of these names, from the first on."""
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    ranks = Run.read(Folder.open(folder)).ranks
+    for number, of_rank in enumerate(names):
+        keys = [one.key for one in ranks[number].joined if waits_for_all(one)]
+        handed = [[key[0], key[2], each] for key, each in zip(keys, of_rank, strict=False)]
+        with closing(sqlite3.connect(Folder.open(copy).rank(number).path)) as database, database:
+            row = "handed_in", json.dumps(handed)
+            database.execute("INSERT INTO meta (key, value) VALUES (?, ?)", row)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("names", "ranks"),
+    [
+        ([[["a"], ["b"]], [["a"], ["b"]], [["b"], ["a"]]], [2]),
+        ([[["a"], ["b"]], [["b"], ["a"]]], [0, 1]),
+        ([[["a", "x"], ["b", "x"]], [["b", "x"], ["a", "x"]]], [0, 1]),
+        ([[["x"], ["x"]], [["x"], ["x"]]], None),
+        ([[["a"], ["b"]], [["c"], ["d"]]], None),
+        ([[["a"], ["b"]], [["b"], ["b"]]], None),
+        ([[["a"], ["b"]], []], None),
+    ],
+    ids=[
+        "one differs",
+        "two differ",
+        "a variable of both",
+        "only such",
+        "other names",
+        "not crosswise",
+        "unknown",
+    ],
+)
+def test_tensors_that_are_handed_in_crosswise(
+    names: list[list[list[str]]], ranks: list[int] | None, folder: Path, tmp_path: Path
+) -> None:
+    found = exchanged(Run.read(Folder.open(with_names(folder, tmp_path, *names))))
+    assert (None if found is None else list(found.ranks)) == ranks
+
+
+def test_names_that_are_none_are_damage(folder: Path, tmp_path: Path) -> None:
+    copy = with_names(folder, tmp_path, [[1]])  # type: ignore[list-item]  # a number for a name
+    with pytest.raises(TraceError, match="names of tensors are none"):
+        Run.read(Folder.open(copy))
 
 
 def test_where_it_sleeps_was_seen(folder: Path) -> None:

@@ -54,11 +54,38 @@ if __name__ == "__main__":
     mp.spawn(train, nprocs=2)
 """
 
+ORDER = """
+import os, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def reduced(value):
+    dist.all_reduce(value)
+    return value
+
+def train(rank):
+    dist.init_process_group("gloo", f"file://{os.getcwd()}/store", rank=rank, world_size=2)
+    weight = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        weight.sum().backward()
+        mine, other = torch.ones(2), torch.zeros(2)
+        for source in range(2):
+            dist.broadcast(mine if rank == source else other, source)
+        meters = {"loss": torch.ones(()), "hits": torch.zeros(())}
+        for name in sorted(meters, reverse=rank == 1 and ORDERS == 2):
+            reduced(meters[name])
+    print("loss", meters["loss"].item())
+    dist.barrier()
+
+if __name__ == "__main__":
+    mp.spawn(train, nprocs=2)
+"""
+
 
 def told(
-    program: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    program: str, folder: Path, capsys: pytest.CaptureFixture[str], code: int = 1
 ) -> tuple[str, subprocess.CompletedProcess[str]]:
-    """What agviz says of a program that fails, in one line, and how that ended."""
+    """What agviz says of a program, in one line, and how that ended."""
     (folder / "train.py").write_text(program)
     ended = subprocess.run(
         [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "train.py"],
@@ -69,7 +96,7 @@ def told(
         check=False,
         timeout=240,
     )
-    assert main(["explain", str(folder)]) == 1
+    assert main(["explain", str(folder)]) == code
     return " ".join(capsys.readouterr().out.split()), ended
 
 
@@ -95,3 +122,21 @@ def test_both_sides_of_a_collective_in_which_a_rank_dies(
     assert "different sizes" in text
     assert "rank 0 called all_reduce of float32 [5] at train.py:10 in train" in text
     assert "rank 1 called all_reduce of float32 [6] at train.py:10 in train" in text
+
+
+def test_tensors_that_ranks_reduce_in_different_orders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Operation, shape and line are the same: what differs is which tensor each hands in."""
+    text, ended = told(ORDER.replace("ORDERS", "2"), tmp_path, capsys)
+    assert ended.stdout.count("loss 1.0") == 2, "a loss of one rank, and hits of the other"
+    assert text.startswith("✗ ranks 0 and 1 hand tensors to collectives in different orders")
+    assert "train.py:7 in reduced" in text
+    assert "rank 0 hands in meters['hits'], rank 1 hands in meters['loss']" in text
+
+
+def test_ranks_that_reduce_in_one_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Broadcasts get another tensor on each rank, crosswise: that is what they are for."""
+    text, ended = told(ORDER.replace("ORDERS", "1"), tmp_path, capsys, code=0)
+    assert ended.stdout.count("loss 2.0") == 2
+    assert text.startswith("✓")

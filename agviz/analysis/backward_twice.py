@@ -97,6 +97,13 @@ class BackwardTwice:
             )
 
     def _remedy(self) -> str:
+        is_same = self.call is not None and self.call == self.first_call
+        if self.entry is None and is_same:
+            return (
+                "The same graph is gone through again: compute the forward anew before each call"
+                " (in the loop, in the closure), or pass retain_graph=True where one graph is meant"
+                " to serve several calls."
+            )
         if self.entry is None:
             return "Call backward once, or pass retain_graph=True to the first call."
         if self.kept is not None:
@@ -104,7 +111,7 @@ class BackwardTwice:
                 f"That is {self.kept.name}, which is put into {self.kept.container} with its graph."
                 f" Put in {self.kept.name}.detach(), or compute it anew in each step."
             )
-        if self.call is not None and self.call == self.first_call:
+        if is_same:
             return (
                 "Carry it over from step to step without its graph, by detach(), or compute it anew"
                 " in each step; retain_graph=True is for one graph that is meant to serve several"
@@ -117,12 +124,13 @@ class BackwardTwice:
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
-        yield f"failed: node {self.node.index} ({self.node.name}) of graph task {self.graph_task}"
+        node = f"node {self.node.index} ({self.node.name})"
+        yield f"failed: {node} of backward pass {self.graph_task}"
         for frame in self.node.stack:
             if not frame.hidden:
                 yield f"created at {frame}"
         if self.first is not None:
-            yield f"released by graph task {self.first}{_at(self.first_call)}"
+            yield f"released by backward pass {self.first}{_at(self.first_call)}"
             yield f"{self.shared:,} of {plural(self.nodes, 'node')} are in both graphs"
 
     def as_json(self) -> dict[str, Any]:

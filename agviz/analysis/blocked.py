@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.thread_status import ThreadStatus
-    from agviz.traces.rows import DumpedWait
+    from agviz.traces.rows import DumpedWait, Frame
 
 _LOCKS: Final = {"threading.Lock", "threading.RLock"}
 _JOINS: Final = ("Thread.join",)
 _TAKES: Final = ("get", "recv", "recv_bytes", "readline", "read", "recv_into", "accept")
 """Last names of what gives each thing only once."""
-_FOREVER: Final = "So none of them goes on."
+FOREVER: Final = "So none of them goes on"
+"""Where threads wait for each other."""
+_OF_A_LOCK: Final = f"{FOREVER}: release it before waiting."
 _MOST_THREADS: Final = 4
 
 
@@ -51,7 +53,8 @@ def _chain(
     for _ in range(_MOST_THREADS):
         yield f"{subject} waits {_for(wait, seen)}."
         if wait.holder in seen:
-            yield _itself(wait) if len(seen) == 1 else _FOREVER
+            is_in_turn = f"{FOREVER}." if wait.held_at is None else _OF_A_LOCK
+            yield _itself(wait) if len(seen) == 1 else is_in_turn
             return
         other = next(
             (each for each in threads if wait.holder and each.native_id == wait.holder), None
@@ -65,14 +68,15 @@ def _chain(
             return
         seen.append(other.native_id)
         at = visible(other.stack)
-        subject, wait = other.name + ("" if at is None else f" is at {at} and"), other.wait
+        where = "" if at is None else f" is at {_short(at)} and"
+        subject, wait = f"{other.name}{where}", other.wait
 
 
 def _for(wait: DumpedWait, seen: Sequence[int]) -> str:
     """What is waited for, and who has it."""
     if wait.what in _LOCKS:
-        lock = f"for a lock ({wait.what})"
-        at = "" if wait.held_at is None else f", by the with at {wait.held_at}"
+        lock = f"for a {wait.what}"
+        at = "" if wait.held_at is None else f", taken at {_short(wait.held_at)}"
         if wait.holder and wait.holder == seen[-1]:
             return f"{lock} that the same thread holds{at}"
         return f"{lock} that {wait.name} holds{at}" if wait.name else lock
@@ -84,10 +88,14 @@ def _for(wait: DumpedWait, seen: Sequence[int]) -> str:
     return f"in {wait.what}{who}"
 
 
+def _short(frame: Frame) -> str:
+    return f"{frame.file}:{frame.line}"
+
+
 def _itself(wait: DumpedWait) -> str:
     if wait.what == "threading.Lock":
         return (
             "A Lock can't be taken twice: call backward before it is taken, or make it a"
             " threading.RLock."
         )
-    return _FOREVER
+    return f"{FOREVER}."

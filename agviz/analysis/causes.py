@@ -122,8 +122,7 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.MASKED: "Check the mask: for this batch it selects nothing of what depends on it.",
     Cause.DROPPED: "Its p is the probability to drop an element, not to keep it: take less than 1.",
     Cause.OVERWRITTEN: "Write into another tensor, or only where nothing that matters stands.",
-    Cause.FLAT: "Use a function with a slope there: a softmax over several entries, a "
-    "straight-through estimator.",
+    Cause.FLAT: "Use a function with a slope there, or a straight-through estimator.",
     Cause.ZERO_WEIGHT: "Give the term of the loss a weight if it is to train it.",
     Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
     Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), or keep that part in float32.",
@@ -131,10 +130,9 @@ REMEDIES: Final[dict[Cause, str]] = {
     "truncated sequence), or normalise what each step gives.",
     Cause.HOOK: "Check what the hook returns.",
     Cause.FAINT: "Look at what is multiplied or summed there: a factor is next to nothing, or "
-    "terms cancel. An optimizer that rescales gradients, as Adam does, takes rounding noise for "
-    "one.",
+    "terms cancel. An optimizer that rescales gradients, as Adam does, follows rounding noise.",
     Cause.FAINT_MEETING: "Look at the terms of the forward that cancel there. An optimizer that "
-    "rescales gradients, as Adam does, takes rounding noise for one.",
+    "rescales gradients, as Adam does, follows rounding noise.",
     Cause.FAINT_LOSS: "Give the term of the loss a weight if it is to train it.",
     Cause.SHIFT: "Nothing is lost by leaving it out (bias=False).",
     Cause.NO_ELEMENTS: "Look at what chooses (a router, an index, a split) if such batches are to "

@@ -121,6 +121,18 @@ def definition(trace: Trace, name: str) -> Frame | None:
     return found[0] if len(found) == 1 else None
 
 
+def only_return(trace: Trace, function: Frame | None) -> Frame | None:
+    """The one line at which a function of the program returns something; None: not one."""
+    if function is None:
+        return None
+    found = [
+        node.lineno
+        for name, node in with_functions(parsed(trace.source(function.file)))
+        if isinstance(node, ast.Return) and node.value is not None and name == function.function
+    ]
+    return function._replace(line=found[0]) if len(found) == 1 else None
+
+
 def only_call(trace: Trace, name: str) -> Frame | None:
     """The one line in the files of the program that calls what has this name; None: not one."""
     found = [

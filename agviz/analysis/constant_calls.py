@@ -73,7 +73,8 @@ def span(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health | None]) 
     given = health(op.inputs[0]) if op.inputs else None
     if given is None or given.min is None or given.max is None:
         return ""
-    return f"it was {number(given.min)} to {number(given.max)}"
+    least, most = number(given.min), number(given.max)
+    return f"it was {least}" + (f" to {most}" if least != most else "")
 
 
 def _features(op: ForwardOpRow) -> int:

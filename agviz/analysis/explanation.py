@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
 
+_UNNAMED: Final = "node "
+"""And its number: what stands for the name of a leaf that has none."""
 _MOST_NAMES: Final = 4
 _MOST_WORDS: Final = 120
 """Of an answer that says an index."""
@@ -163,7 +165,7 @@ class Explanation:
         """What the answer rests on, line by line."""
         node = self.node
         yield (
-            f"node {node.index} ({node.name}) of graph task {self.origin.graph_task}, number"
+            f"node {node.index} ({node.name}) of backward pass {self.origin.graph_task}, number"
             f" {node.order} to run, thread {node.thread}"
         )
         yield from self._flow_details()
@@ -177,7 +179,8 @@ class Explanation:
         for origin in self.spread.origins[1:]:
             related = "from the same function" if origin in self.kin else apart
             yield (
-                f"{related}: {origin.kind} at node {origin.node} of graph task {origin.graph_task}"
+                f"{related}: {origin.kind} at node {origin.node} of backward pass"
+                f" {origin.graph_task}"
             )
         yield f"reached {', '.join(self.reached) or 'no parameter'}"
 
@@ -327,8 +330,9 @@ class Explanation:
             yield self.finding.remedy
 
     def _onwards(self) -> Iterator[str]:
-        shown = ", ".join(self.reached[:_MOST_NAMES])
-        more = len(self.reached) - _MOST_NAMES
+        named = [name for name in self.reached if not name.startswith(_UNNAMED)]
+        shown = ", ".join(named[:_MOST_NAMES])
+        more = len(self.reached) - len(named[:_MOST_NAMES])
         names = f": {shown}{f' and {more:,} more' if more > 0 else ''}" if shown else ""
         if self.leaves and not (self.spread.captured and not self.reached):
             reached = "It reached" if self.has_ended else "So far it has reached"
@@ -425,7 +429,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         evidence = with_norms(trace, origin, evidence)
         finding = find(evidence)
     leaves = {
-        (number, leaf): name or f"node {leaf}"
+        (number, leaf): name or f"{_UNNAMED}{leaf}"
         for number in trace.family(graph_task)
         for leaf, name in trace.leaves(number).items()
     }

@@ -36,6 +36,9 @@ _WHAT: Final[dict[GradientWord, str]] = {
     "faint": "a gradient that is practically zero",
 }
 """What is wrong with a gradient."""
+_ALL: Final = "*"
+"""In place of a name: every parameter there is."""
+_MOST_NAMED: Final = 3
 _WITH_NORM: Final = frozenset({"some", "faint"})
 INTENDED: Final = {
     Cause.FROZEN,
@@ -143,8 +146,14 @@ class GradientRow(NamedTuple):
         said = f"{self.heading(name, many=many)}{place}{module}."
         return f"{said} {self.remedy}" if self.remedy else said
 
-    def heading(self, name: str, *, many: bool = False) -> str:
-        """What and why, without the line."""
+    def heading(self, name: str, *, many: bool = False, which: str = "") -> str:
+        """What and why, without the line.
+
+        Args:
+            name: of the parameters.
+            many: whether these are several.
+            which: which they are, where ``name`` says how many.
+        """
         is_, has = ("are", "have") if many else ("is", "has")
         if self.gradient == "unknown":
             said = f"; {self.reason}" if self.reason else ""
@@ -156,7 +165,7 @@ class GradientRow(NamedTuple):
         what = _WHAT[self.gradient]
         if self.gradient == "faint" and self.norm is not None and not many:
             what += f" (norm {self.norm:.3g}{self.beside})"
-        return f"{name} {has} {what}: {self.reason}"
+        return f"{name} {has} {what}{which}: {self.reason}"
 
 
 class Group(NamedTuple):
@@ -167,15 +176,34 @@ class Group(NamedTuple):
     and the last where there are several of these."""
     rows: list[GradientRow]
 
+    @classmethod
+    def of(cls, groups: Sequence[Group]) -> Group:
+        """Several as one, under the names of the first of them."""
+        names = [group.name for group in groups]
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        rows = [row for group in groups for row in group.rows]
+        return cls(", ".join(names[:_MOST_NAMED]) + more, rows)
+
     @property
     def sentence(self) -> str:
         """What is to be said of all of them."""
-        return self.rows[0].about(self.name, many=len(self.rows) > 1)
+        return self.rows[0].about(self._who, many=len(self.rows) > 1)
 
     @property
     def heading(self) -> str:
         """The same without the line."""
-        return self.rows[0].heading(self.name, many=len(self.rows) > 1)
+        return self.rows[0].heading(self._who, many=len(self.rows) > 1)
+
+    def heading_among(self, total: int) -> str:
+        """The same with how many they are of so many parameters."""
+        count = len(self.rows)
+        which = "" if self.name == _ALL else f", {self.name}"
+        who = f"{count:,} of {plural(total, 'parameter')}"
+        return self.rows[0].heading(who, many=count > 1, which=which)
+
+    @property
+    def _who(self) -> str:
+        return f"all {len(self.rows):,} parameters" if self.name == _ALL else self.name
 
 
 class Gradients(Sequence[GradientRow]):
@@ -233,12 +261,17 @@ class Gradients(Sequence[GradientRow]):
         return [Group(row.parameter, [row]) for row in self.rows] if apart else _grouped(self.rows)
 
     @property
+    def trained(self) -> list[GradientRow]:
+        """Those of parameters that require a gradient."""
+        return [row for row in self.rows if row.cause is not Cause.FROZEN]
+
+    @property
     def verdict(self) -> str:
         """All of them in one sentence."""
         if not self.rows:
             return "no parameter is known"
-        frozen = sum(row.cause is Cause.FROZEN for row in self.rows)
-        trained = [row for row in self.rows if row.cause is not Cause.FROZEN]
+        trained = self.trained
+        frozen = len(self.rows) - len(trained)
         if not trained:
             return f"no parameter requires a gradient ({plural(frozen, 'parameter')})"
         said = f"; {frozen:,} {'is' if frozen == 1 else 'are'} frozen" if frozen else ""
@@ -259,12 +292,13 @@ class Gradients(Sequence[GradientRow]):
                 whose = whose.replace("has", "is").replace("have", "are")
                 return f"{whose} reached from the loss{said}"
             return f"{whose} a gradient{said}"
-        of = plural(len(trained), "parameter")
-        wrong = [
-            f"{count:,} of {of} {'has' if count == 1 else 'have'} {what}"
-            for kind, what in _WHAT.items()
-            if (count := counts[kind])
-        ]
+        of = f" of {plural(len(trained), 'parameter')}"
+        wrong: list[str] = []
+        for kind, what in _WHAT.items():
+            if count := counts[kind]:
+                which = what.replace("a gradient", "one", 1) if wrong else what
+                has = "has" if count == 1 else "have"
+                wrong.append(f"{count:,}{'' if wrong else of} {has} {which}")
         return ", ".join(wrong) + said
 
     def __str__(self) -> str:
@@ -325,7 +359,7 @@ def _grouped(rows: Sequence[GradientRow]) -> list[Group]:
             inside = below[prefix]
             if len(inside) > 1 and inside[0] == position and _are_alike(rows, inside):
                 taken = [rows[number] for number in inside]
-                name = f"{prefix}.*" if prefix else "*"
+                name = f"{prefix}.*" if prefix else _ALL
                 break
         found.append(Group(name, taken))
         position += len(taken)

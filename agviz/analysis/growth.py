@@ -42,7 +42,10 @@ def growth(trace: Trace) -> Iterator[Growth]:
         agviz.errors.TraceError: the file is damaged.
     """
     found = [each for each in (question(trace) for question in _QUESTIONS) if each is not None]
-    yield from found
+    longer = {each.frame for each in found if isinstance(each, GraphGrowth) and each.frame}
+    for each in found:
+        if not (isinstance(each, KeptGraphs) and each.frame in longer):  # the same, by its effect
+            yield each
     if not any(isinstance(each, KeptGraphs | GraphGrowth) for each in found):
         stored = stored_tensors(trace)  # else it is mostly the same
         if stored is not None:

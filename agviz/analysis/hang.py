@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.blocked import why_it_waits
+from agviz.analysis.blocked import FOREVER, why_it_waits
 from agviz.analysis.place import described, place
 from agviz.analysis.stopped import stopped_at
 from agviz.analysis.thread_status import HOOKS, find_thread_statuses, find_waits, named
@@ -133,8 +133,11 @@ class Hang:
                 f"{' '.join(self._how_long())} The recording stopped there, not the program:"
                 f" {self.recording_stopped}. What came after is not known."
             )
-        parts = self._how_long(), self._stopped(), self._where(), self._waiting(), self._others()
-        return " ".join(sentence for part in parts for sentence in part)
+        parts = self._how_long(), self._stopped(), self._where()
+        said = " ".join(sentence for part in parts for sentence in part)
+        if FOREVER not in said:
+            said = " ".join([said, *self._waiting()])
+        return " ".join([said, *self._others(said)])
 
     def ran_ns(self, begin_ns: int) -> int:
         """Time since a moment, but for that at a debugger's stops."""
@@ -142,15 +145,14 @@ class Hang:
 
     def _how_long(self) -> Iterator[str]:
         task = next(task for task in self.tasks if task.id == self.graph_task)
-        call = "" if self.call is None else f", called at {self.call},"
+        call = "" if self.call is None else f", called at {self.call.file}:{self.call.line},"
         still = f", the last {duration(self.still_ns)} without an event" if self.is_still else ""
-        cut = "" if self.is_growing else f" when the recording {self._ended}"
         has = "has" if self.is_growing else "had"
         # Of a hang, the threads are looked at more and more rarely: the last look may be long ago.
         is_known = self.is_growing or self.is_closed or self.is_exit
         ran = ("" if is_known else "at least ") + duration(self.ran_ns(task.begin_ns))
         yield (
-            f"Backward pass {task.id}{call} {has} run for {ran}{still}{cut}:"
+            f"Backward pass {task.id}{call} {has} run for {ran}{still}:"
             f" {task.executed:,} of {plural(task.nodes, 'node')} done."
         )
 
@@ -183,23 +185,8 @@ class Hang:
         held = [
             status for status in self.threads if status.is_held and not self._is_reported(status)
         ]
-        for status in held[:_MOST_SHOWN]:
-            yield f"{_upper(status.title)} {self._holds(status)}."
-            yield from why_it_waits(status, self.threads)
-        if len(held) > _MOST_SHOWN:
-            yield f"{len(held) - _MOST_SHOWN:,} more threads are in nodes."
-        waiting = defaultdict(list)
-        for status in self.threads:
-            if status.waits_for is not None:
-                waiting[_held_in(status) if status.running else ""].append(status)
-        for around, callers in waiting.items():
-            inside = f", inside {around}" if around else ""
-            if len(callers) > _FEW:
-                yield f"{len(callers):,} threads wait at their ReadyQueues for others{inside}."
-                continue
-            for status in callers:
-                passes = f"backward pass {status.waits_for}"
-                yield f"{_upper(status.title)} waits at its ReadyQueue for {passes}{inside}."
+        yield from self._held_threads(held)
+        yield from self._callers(is_known=bool(held))
         if (
             not self.is_dumped
             and not self.is_stopped
@@ -210,10 +197,50 @@ class Hang:
                 " second."
             )
 
-    def _holds(self, status: ThreadStatus) -> str:
-        for_ = "" if status.for_ns is None else f"for {duration(status.for_ns)} "
+    def _held_threads(self, held: Sequence[ThreadStatus]) -> Iterator[str]:
+        """What threads are in, and what they wait for, each once."""
+        told = ""
+        for status in held[:_MOST_SHOWN]:
+            is_told = f"{status.name} is at " in told  # where others wait for it
+            yield f"{_upper(status.title)} {self._holds(status, is_told=is_told)}."
+            if not is_told and (why := " ".join(why_it_waits(status, self.threads))):
+                told += why
+                yield why
+        if len(held) > _MOST_SHOWN:
+            yield f"{len(held) - _MOST_SHOWN:,} more threads are in nodes."
+
+    def _callers(self, *, is_known: bool) -> Iterator[str]:
+        """Threads that called backward and wait for others.
+
+        Args:
+            is_known: whether it is told what holds others.
+        """
+        waiting = defaultdict(list)
+        for status in self.threads:
+            if status.waits_for is not None:
+                waiting[_held_in(status) if status.running else ""].append(status)
+        for around, callers in waiting.items():
+            inside = f", inside {around}" if around else ""
+            if len(callers) > _FEW:
+                yield f"{len(callers):,} threads wait for others{inside}."
+                continue
+            for status in callers:
+                what = f"the end of backward pass {status.waits_for}"
+                if is_known and not status.running:
+                    what = "that"
+                yield f"{_upper(status.title)} waits for {what}{inside}."
+
+    def _holds(self, status: ThreadStatus, *, is_told: bool) -> str:
+        """What a thread is in, and where, unless that ``is_told``."""
+        has_been = "is"
+        if status.for_ns is not None and abs(status.for_ns - self.still_ns) > self.still_ns // 10:
+            has_been = f"has been for {duration(status.for_ns)}"
         nested = f", at reentrant depth {status.depth:,}" if status.depth else ""
-        now = _at(status.frame, status.source)
+        is_shown = status.frame is not None and status.frame == self.frame
+        if is_told and status.running:
+            hook = "" if status.call is None else f", in the hook {status.call.name}"
+            return f"is in {place(status.running[-1])}{hook}"
+        now = _at(status.frame, "" if is_shown else status.source)
         if status.is_with_native_hooks:
             now = ", in torch's C++ code, with hooks made there, such as DDP's: look at other ranks"
         elif status.is_in_torch:
@@ -225,13 +252,13 @@ class Hang:
             if status.call is not None:
                 where = f"in {_held_in(status)}"
             return f"is {where}{now}"
-        return f"has been {for_}in {_held_in(status)}{nested}{now}"
+        return f"{has_been} in {_held_in(status)}{nested}{now}"
 
     def _waiting(self) -> Iterator[str]:
         if not self.waits:
             return
         first = self.waits[0]
-        why = "in a ReadyQueue" + " (inferred)" * self.is_observed
+        why = "for its turn" + " (inferred)" * self.is_observed
         if first.missing:
             why = f"for the gradient of {_list([place(node) for node in first.missing], 2)}"
         if len(self.waits) == 1:
@@ -239,8 +266,13 @@ class Hang:
         else:
             yield f"{len(self.waits):,} nodes wait, {place(first.node)} first: {why}."
 
-    def _others(self) -> Iterator[str]:
-        others = [status for status in self.threads if status.thread is None]
+    def _others(self, said: str) -> Iterator[str]:
+        """Where threads are that take no part, but for those of which that is ``said``."""
+        others = [
+            status
+            for status in self.threads
+            if status.thread is None and f"{status.name} is at " not in said
+        ]
         frames = [(status.name, visible(status.stack)) for status in others]
         shown = [f"{name} is at {frame}" for name, frame in frames if frame is not None]
         if shown:

@@ -98,7 +98,7 @@ class NonFiniteLoss:
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
-        yield f"root of graph task {self.graph_task}: node {self.node.index} ({self.node.name})"
+        yield f"root of backward pass {self.graph_task}: node {self.node.index} ({self.node.name})"
         yield from (f"created at {frame}" for frame in self.node.stack if not frame.hidden)
 
     def as_json(self) -> dict[str, Any]:

@@ -109,7 +109,8 @@ class InplaceModification:
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
-        yield f"failed: node {self.node.index} ({self.node.name}) of graph task {self.graph_task}"
+        node = f"node {self.node.index} ({self.node.name})"
+        yield f"failed: {node} of backward pass {self.graph_task}"
         for frame in self.node.stack:
             if not frame.hidden:
                 yield f"created at {frame}"

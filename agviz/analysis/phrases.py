@@ -70,6 +70,15 @@ _SEVERAL: Final = (
     "To train it, one of these ways has to stay whole, or the loss needs a term of its own for it;"
     " which of the cuts are meant can't be told."
 )
+_OF_ENTRIES: Final = (
+    "Let the loss take each entry by itself before it sums: cross_entropy on the logits, or squares"
+    " of differences."
+)
+_JOINING: Final = ("CatBackward", "StackBackward")
+_OF_PARTS: Final = (
+    "Look at what multiplies or selects from it afterwards: a gate, a mask or a weight is all but 0"
+    " for this part."
+)
 _BY_DETACHING: Final = frozenset({Cause.DETACH, Cause.DATA})
 _UNKNOWN: Final = {"zero": "{node} put out zeros", "none": "it is not recorded why"}
 _BEYOND: Final = (
@@ -246,6 +255,9 @@ def practically_zero(
         what += ", and vanishes over them"
     if shut is not None:
         what += f", which is saturated: it lets {percent(shut)} through"
+    is_part = found.steps == 1 and node.short_name.startswith(_JOINING)
+    if is_part:
+        what += ": its part of what was joined there gets next to nothing, others get more"
     if is_sum:
         what += ": what came there is the same for all entries of a row, whose sum is always 1"
     times = f"; {found.steps:,} nodes of this kind made it smaller" if found.steps > 1 else ""
@@ -268,6 +280,7 @@ def practically_zero(
     )
     beside = "" if parameter.norm is None else f" beside a parameter of norm {parameter.norm:.3g}"
     advice = REMEDIES[Cause.VANISHED] if found.steps > 1 and found.cause is Cause.FAINT else ""
+    advice = _OF_ENTRIES if is_sum else _OF_PARTS if is_part else advice
     return row._replace(norm=norm, beside=beside, advice=advice)
 
 

@@ -83,7 +83,7 @@ class RaisedException:
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
-        yield f"graph task {self.inner} failed with {self.error}: {self.message}"
+        yield f"backward pass {self.inner} failed with {self.error}: {self.message}"
         yield from (f"raised at {frame}" for frame in self.stack if not frame.hidden)
         if self.node is not None:
             yield from (f"created at {frame}" for frame in self.node.stack if not frame.hidden)

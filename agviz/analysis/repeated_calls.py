@@ -43,17 +43,17 @@ class RepeatedCalls:
         """What is computed how often."""
         return (
             f"the same is computed {self.times:,} times for backward pass {self.graph_task}:"
-            f" {self.name} and what follows, of the same tensors each time"
+            f" {self.name} of the same tensors"
         )
 
     @property
     def paragraph(self) -> str:
         """What that costs, and what to do."""
-        at = "" if self.computed is None else f" at {self.computed}"
+        is_shown = self.computed is None or self.computed == self.frame
+        at = "" if is_shown else f" The functions are called at {self.computed}."
         told = (
-            f"Each time the functions{at} get the same tensors and give the same numbers;"
-            f" {self.share:.0%} of all numbers that the forward makes are such repetitions, and"
-            " backward goes through each of them. "
+            f"Each time it gives the same numbers, {self.share:.0%} of all that the forward makes,"
+            f" and backward goes through each.{at} "
         )
         if self.is_parametrized:
             return told + (

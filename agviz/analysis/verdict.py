@@ -21,7 +21,10 @@ from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.pass_marks import is_measured
 from agviz.analysis.program_error import program_error
+from agviz.analysis.recomputed import Recomputed
 from agviz.analysis.refused import refused
+from agviz.analysis.repeated_backward import RepeatedBackward
+from agviz.analysis.repeated_calls import RepeatedCalls
 from agviz.analysis.saturation.finding import saturation
 from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.source import source_line
@@ -116,9 +119,11 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     found = sorted(_found(trace, graph_task), key=lambda verdict: not verdict.is_found)
-    if not any(verdict.is_found for verdict in found):  # else it may be what follows
-        shut = saturation(trace, graph_task)
+    if not any(each.is_found and not _is_repeated(each) for each in found):
+        shut = saturation(trace, graph_task)  # else it may be what follows
         found = found if shut is None else [of_failure(shut, trace), *found]
+    if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
+        found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)
 
 
@@ -170,6 +175,11 @@ def of_explanation(found: Explanation) -> Verdict:
         details=tuple(found.details()),
         basis=found,
     )
+
+
+def _is_repeated(verdict: Verdict) -> bool:
+    """Whether it is of work that is done more often than needed, and of no values."""
+    return isinstance(verdict.basis, Recomputed | RepeatedBackward | RepeatedCalls)
 
 
 def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:

@@ -10,7 +10,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
-from agviz.analysis.code_search import assignment, decorator_around, definition, only_call
+from agviz.analysis.code_search import (
+    assignment,
+    decorator_around,
+    definition,
+    only_call,
+    only_return,
+)
 from agviz.analysis.constant_calls import span, why_constant, why_ignored
 from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
@@ -29,6 +35,7 @@ from agviz.analysis.phrases import (
 from agviz.analysis.place import backward_pass
 from agviz.analysis.saturation.openness import (
     FUNCTIONS,
+    LOGITS_TOO_LARGE,
     RIM,
     openness,
     openness_of_rows,
@@ -43,6 +50,7 @@ from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agviz.analysis.faint import Faint
     from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
@@ -60,6 +68,13 @@ _BOUNDED: Final = (
     "Nothing leads back from there: look at scale, units and start values of what goes in, or bound"
     " it by a function with a slope throughout (tanh, sigmoid)."
 )
+_CONSTANT: Final = (
+    "What comes before it makes no difference there: look at the shapes that it is called with."
+)
+_ONE_ENTRY: Final = (
+    "Take it over several entries (look at its dim); of a single score, a sigmoid has a slope."
+)
+_IGNORED: Final = "Look at what makes the targets, or leave such batches out."
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
 _WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
 _FORWARDS: Final = 8
@@ -267,13 +282,7 @@ class _Why:
         if health is not None and health.norm is not None:
             next_to_nothing = self._faint(task.id).find(found.node, health.norm, parameter.norm)
             if next_to_nothing is not None:
-                is_sum = self._is_sum(task.id, next_to_nothing.node)
-                shut = None if is_sum else self._shut(task.id, next_to_nothing.node)
-                row = practically_zero(
-                    parameter, task.id, health.norm, next_to_nothing, shut, is_sum=is_sum
-                )
-                if is_sum:
-                    row = row.at(self._line_above(task.id, next_to_nothing.node))
+                row = self._practically_zero(parameter, task.id, health.norm, next_to_nothing)
                 return self._unless_learnt(row, task)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
@@ -296,6 +305,23 @@ class _Why:
             reason=reason,
             graph_task=task.id,
         )
+
+    def _practically_zero(
+        self, parameter: ParameterRow, graph_task: int, norm: float, faint: Faint
+    ) -> GradientRow:
+        node = faint.node
+        is_sum = self._is_sum(graph_task, node)
+        shut = None if is_sum else self._shut(graph_task, node)
+        row = practically_zero(parameter, graph_task, norm, faint, shut, is_sum=is_sum)
+        if is_sum:
+            row = row.at(self._line_above(graph_task, node))
+        elif shut is not None and FUNCTIONS[node.short_name] == "softmax":
+            row = row._replace(advice=LOGITS_TOO_LARGE)
+        op = self._op_of(graph_task, node.index)
+        constant = "" if op is None else why_constant(op, self._health)
+        if constant:
+            row = row._replace(reason=f"{row.reason}: {constant}", advice=_CONSTANT)
+        return row
 
     def _faint(self, graph_task: int) -> Faintness:
         found = self._faintness.get(graph_task)
@@ -441,6 +467,8 @@ class _Why:
                 steps = shrunk.steps
         if end is not None and op is not None:
             end = self._by_factors(end, op)
+            if end.cause is Cause.ZERO_FACTOR and (dropped := self._all_dropped(op)) is not None:
+                end, op = end._replace(cause=Cause.DROPPED), dropped
         zeros = "" if end is None or op is None else self._because(end, op)
         if end is not None and self._is_difference(parameter, end):
             end = end._replace(cause=Cause.DIFFERENCE)
@@ -462,21 +490,37 @@ class _Why:
     def _completed(self, row: GradientRow, end: Vanished, op: ForwardOpRow | None) -> GradientRow:
         """The row with another line or advice than its cause alone gives."""
         if end.cause is Cause.DEAD_ACTIVATION and is_bounded(row.node_name):
-            return row._replace(advice=_BOUNDED)
-        if op is not None and end.cause is Cause.ZERO_FACTOR:
-            return row._replace(advice=self._of_zeros(op))
-        if op is not None and end.cause is Cause.DROPPED:
-            name = last_name(op)
-            is_called_here = row.frame is not None and name in row.frame.source
-            return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
-        if end.cause is Cause.HOOK and row.frame is None:
-            return row.at(definition(self._trace, end.hook))
+            row = row._replace(advice=_BOUNDED)
+        elif end.cause is Cause.HOOK and row.frame is None:
+            defined = definition(self._trace, end.hook)
+            row = row.at(only_return(self._trace, defined) or defined)
+        elif end.cause is Cause.FLAT and self._shut(end.graph_task, end.node) is not None:
+            reason = f"{row.node_name} let nothing through: its rows are all but one-hot"
+            row = row._replace(reason=reason, advice=LOGITS_TOO_LARGE)
+        elif op is not None and end.cause is Cause.DROPPED:
+            row = self._dropped_at(row, op)
+        elif op is not None:
+            row = row._replace(advice=self._advice_of(end, op))
         return row
+
+    def _dropped_at(self, row: GradientRow, op: ForwardOpRow) -> GradientRow:
+        """The row with the line that made the dropout, unless the line that called it shows it."""
+        name, row = last_name(op), row.at(op.frame)._replace(module=op.module)
+        is_called_here = row.frame is not None and name in row.frame.source
+        return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
+
+    def _advice_of(self, end: Vanished, op: ForwardOpRow) -> str:
+        """What to do, by what a function was given; empty: what its cause tells."""
+        if end.cause is Cause.ZERO_FACTOR:
+            return self._of_zeros(op)
+        if why_ignored(op):
+            return _IGNORED
+        is_single = last_name(op).endswith("softmax") and why_constant(op, self._health)
+        return _ONE_ENTRY if end.cause is Cause.FLAT and is_single else ""
 
     def _by_factors(self, end: Vanished, op: ForwardOpRow) -> Vanished:
         """The end of a gradient, where what the function was given shows another cause."""
-        gave = op.outputs[0].health if len(op.outputs) == 1 else None
-        if _DROPOUT.fullmatch(last_name(op)) and gave is not None and gave.zero == gave.numbers:
+        if _drops_all(op):
             return end._replace(cause=Cause.DROPPED)
         given = [self._health(row) for row in op.inputs]
         known = [health for health in given if health is not None and health.numbers]
@@ -488,6 +532,11 @@ class _Why:
         if has_looked and any(health.zero == health.numbers for health in known):
             return end._replace(cause=Cause.ZERO_FACTOR)
         return end
+
+    def _all_dropped(self, op: ForwardOpRow) -> ForwardOpRow | None:
+        """The dropout that made zeros of everything which a function was given; None: none did."""
+        makers = (self._measured.get((row.tensor, row.version), (None,))[0] for row in op.inputs)
+        return next((one for one in makers if one is not None and _drops_all(one)), None)
 
     def _is_difference(self, parameter: ParameterRow, end: Vanished) -> bool:
         """Whether a bias cancels where the weight of its module does not."""
@@ -692,6 +741,12 @@ def _as_learnt(row: GradientRow, what: str) -> GradientRow:
     """The row of a gradient that is next to nothing, and no fault."""
     row = row._replace(cause=Cause.LEARNT, reason=learnt(what))
     return row._replace(frame=None, line=None, module=None)
+
+
+def _drops_all(op: ForwardOpRow) -> bool:
+    gave = op.outputs[0].health if len(op.outputs) == 1 else None
+    is_dropout = _DROPOUT.fullmatch(last_name(op)) is not None
+    return is_dropout and gave is not None and gave.zero == gave.numbers
 
 
 def _taken_up(task: GraphTaskRow) -> set[NodeStatus]:

@@ -46,6 +46,8 @@ class FunctionFinding:
     """File, line and function of the cause."""
     call: KeptCall | None = None
     """The call that it was seen at."""
+    is_overwritten: bool = False
+    """Whether later calls write to what it keeps for backward."""
 
 
 @dataclass(frozen=True)
@@ -244,11 +246,10 @@ def _second(
         Outcome.FOUND,
         f"the second derivative of {about.name} is wrong",
         f"The first one is right, but the program differentiates the backward of {about.name}"
-        " again (create_graph=True), and what that gives is not the numerical derivative of"
-        " backward: a part of it is missing from the graph. What backward uses has to be an input"
-        " or an output of forward that was saved by ctx.save_for_backward: an intermediate that"
-        " forward made has no graph. Compute it anew in backward, or return it as an output;"
-        " torch.autograd.gradgradcheck tells whether it is right.",
+        " again (create_graph=True), and what comes is not its numerical derivative: a part is"
+        " missing from the graph. An intermediate that forward made has none: compute it anew in"
+        " backward from inputs or outputs that ctx.save_for_backward saved, or return it as an"
+        " output. torch.autograd.gradgradcheck tells whether it is right.",
         made_in(about.function, call.needs_grad[0]),
         call,
     )
@@ -272,10 +273,12 @@ def _keeps_state(about: CustomFunction, call: KeptCall) -> FunctionFinding:
         f"the backward of {about.name} uses what a later call of forward left",
         f"What {about.name} keeps for backward is overwritten by its next call:"
         f" the backward of {plural(about.overtaken, 'call')} ran after a later call of forward in"
-        " this run, and gave gradients of that call. Keep tensors by ctx.save_for_backward, other"
+        " this run, and gave gradients of that call. torch does not see it. Keep tensors by"
+        " ctx.save_for_backward (a clone, where their memory is used again), other"
         " values as attributes of ctx, and nothing on the class or in a global.",
         defined_at(about.function),
         call,
+        is_overwritten=True,
     )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED: Final = 4
 _MANY_TIMES: Final = 10.0
+_ON_CTX: Final = "ctx."
 _ADVICE: Final = " Write after backward, or to a clone."
 
 
@@ -102,13 +103,16 @@ def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
         saved_tensors=watch.saved.checked,
         checkpoints=watch.recomputations.compared,
     )
+    changed, of_functions = _changed(watch)
+    functions = list(_functions(watch, report, of_functions))
     found = [
         *_losses(watch),
         *_derivatives(watch),
-        *_changed(watch),
+        *changed,
+        *of_functions.values(),
         *_recomputed(watch),
         *_hooks(watch),
-        *_functions(watch, report),
+        *functions,
         *_precision(watch, report, compiles=compiles),
     ]
     report.verdicts = _once_each(found) or [_nothing(watch, report)]
@@ -183,23 +187,35 @@ def _derivatives(watch: GradientWatch) -> Iterator[Verdict]:
 # -- saved tensors ----------------------------------------------------------------------------
 
 
-def _changed(watch: GradientWatch) -> Iterator[Verdict]:
-    """One verdict for each line that wrote, or, where that is not known, that saved."""
+def _changed(watch: GradientWatch) -> tuple[list[Verdict], dict[object, Verdict]]:
+    """One verdict for each line that wrote, or, where that is not known, that saved.
+
+    Apart, by Function, those of what a custom Function keeps as attributes of ``ctx``.
+    """
     by_line: dict[tuple[str, str], list[ChangedTensor]] = {}
     for each in watch.changed:
         writer = None if each.write is None else watch.frame(each.write.captured)
         saver = watch.frame(each.then.captured)
         key = ("", str(saver)) if writer is None else (str(writer), "")
         by_line.setdefault(key, []).append(each)
+    found: list[Verdict] = []
+    of_functions: dict[object, Verdict] = {}
     for several in by_line.values():
-        yield _changed_verdict(watch, several)
+        verdict = _changed_verdict(watch, several)
+        kept = {each.node for each in several if each.saved.startswith(_ON_CTX)}
+        function = watch.function_of(several[0].node) if len(kept) == 1 else None
+        if function is None or function in of_functions:
+            found.append(verdict)
+        else:
+            of_functions[function] = verdict
+    return found, of_functions
 
 
 def _changed_verdict(watch: GradientWatch, several: list[ChangedTensor]) -> Verdict:
     first = several[0]
     saver = watch.frame(first.then.captured)
     name = watch.parameter(first.tensor)
-    on_ctx = first.saved.startswith("ctx.")
+    on_ctx = first.saved.startswith(_ON_CTX)
     what = _named(name, first.tensor)
     others = len({(each.node, each.then.moment, each.saved) for each in several}) - 1
     more = f", and {plural(others, 'other')}" if others else ""
@@ -224,7 +240,7 @@ def _changed_verdict(watch: GradientWatch, several: list[ChangedTensor]) -> Verd
             function = watch.function_of(first.node)
             kept = None
             if function is not None:
-                kept = kept_at(function, first.saved.removeprefix("ctx."))
+                kept = kept_at(function, first.saved.removeprefix(_ON_CTX))
             place = None if kept is None else watch.file(*kept)
         return _found(heading, place or saver, why + advice)
     called = first.write.name.rpartition(".")[2]
@@ -337,7 +353,17 @@ def _different(watch: GradientWatch, run: DifferentRun) -> Verdict:
 # -- custom Functions -------------------------------------------------------------------------
 
 
-def _functions(watch: GradientWatch, report: CheckReport) -> Iterator[Verdict]:
+def _functions(
+    watch: GradientWatch, report: CheckReport, changed: dict[object, Verdict]
+) -> Iterator[Verdict]:
+    """What is found of custom Functions.
+
+    Args:
+        watch: what was seen.
+        report: takes what was looked at.
+        changed: what was said of tensors that they keep, by Function; where a later call wrote to
+            them, it is taken out: the line where they are kept is that of the one verdict.
+    """
     watch.calls.functions, functions = {}, watch.calls.functions
     for about in sorted(functions.values(), key=_first_call):
         answer = judge(about)
@@ -346,6 +372,9 @@ def _functions(watch: GradientWatch, report: CheckReport) -> Iterator[Verdict]:
             report.not_judged[about.name] = answer.by_design
         for finding in answer.findings:
             frame = None if finding.place is None else watch.file(*finding.place)
+            kept = changed.pop(about.function, None) if finding.is_overwritten else None
+            if kept is not None and kept.frame is not None:
+                frame = kept.frame
             call = None if finding.call is None else watch.frame(finding.call.captured)
             called = "" if call is None else f"Called{_at(call)}. "
             yield _found(finding.heading, frame or call, called + finding.paragraph)

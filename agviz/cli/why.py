@@ -1,6 +1,6 @@
 """Say why a parameter has no gradient, or one of zeros.
 
-  agviz why FILE                   all parameters at a glance
+  agviz why FILE                   what is wrong, and all parameters at a glance
   agviz why FILE encoder.weight    one of them, and the line that cut it off from the loss
   agviz why FILE encoder           those of a module
   agviz why FOLDER encoder.weight  one of them on all ranks, and whether it is equal on them
@@ -31,11 +31,12 @@ from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Collection
 
     from rich.console import Console
     from rich.table import Table
 
-    from agviz.analysis.gradients import Gradients
+    from agviz.analysis.gradients import GradientRow, Gradients
 
 _GLYPHS: Final = {
     "some": "[green]✓[/]",
@@ -46,6 +47,9 @@ _GLYPHS: Final = {
     "none": "[red]✗[/]",
 }
 _INTENDED: Final = "[dim]-[/]"
+_MOST_TOLD: Final = 2
+"""Things that are wrong of which all is said; of others the table has reason and line."""
+_MORE: Final = "For what to do: agviz why FILE PARAM"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,29 +110,39 @@ def show_one(answer: Gradients, console: Console, *, verbose: bool) -> None:
     """Print what is to be said of the only parameter."""
     row = answer[0]
     outcome = answer.outcome if row.is_there else Outcome.FOUND
-    _show(Group(row.parameter, [row]), outcome, console, verbose=verbose)
+    group = Group(row.parameter, [row])
+    _show(group, group.heading, outcome, console, verbose=verbose)
     for more in filter(None, (answer.doubt, answer.hint)):
         write(more, console)
 
 
 def show_all(answer: Gradients, console: Console, *, verbose: bool) -> None:
-    """Print all parameters in a table, those of a module together where they are alike."""
-    outcome = answer.outcome
-    said = " ".join(filter(None, (f"{answer.verdict}.", answer.doubt)))
-    write(f"{outcome.glyph} {said}", console, indent=0, style=outcome.style)
+    """Print what is wrong, and all parameters in a table.
+
+    Those of a module stand together where they are alike.
+    """
+    outcome, faults = answer.outcome, _by_fault(answer)
+    told = faults[: None if verbose else _MOST_TOLD]
+    if len(faults) == 1 and not answer.doubt:
+        (fault,) = faults
+        _show(fault, fault.heading_among(len(answer.trained)), outcome, console, verbose=verbose)
+    else:
+        said = " ".join(filter(None, (f"{answer.verdict}.", answer.doubt)))
+        write(f"{outcome.glyph} {said}", console, indent=0, style=outcome.style)
+        for group in told:
+            console.print()
+            _show(group, group.heading, group.rows[0].outcome, console, verbose=verbose)
     console.print()
-    console.print(_table(answer.groups(apart=verbose)))
-    for group in _first_of_each(answer):
+    console.print(_table(answer.groups(apart=verbose), {_fault(group.rows[0]) for group in told}))
+    more = _MORE if len(told) < len(faults) else ""
+    if said := " ".join(filter(None, (more, answer.hint))):
         console.print()
-        _show(group, group.rows[0].outcome, console, verbose=verbose)
-    if answer.hint:
-        console.print()
-        write(answer.hint, console, indent=0)
+        write(said, console, indent=0)
 
 
-def _show(group: Group, outcome: Outcome, console: Console, *, verbose: bool) -> None:
+def _show(group: Group, heading: str, outcome: Outcome, console: Console, *, verbose: bool) -> None:
     row = group.rows[0]
-    write(f"{outcome.glyph} {group.heading}", console, indent=0, style=outcome.style)
+    write(f"{outcome.glyph} {heading}", console, indent=0, style=outcome.style)
     if row.frame is not None:
         write(f"{row.line} ({row.module})" if row.module else str(row.line), console)
         write(source_line(row.frame), console, indent=6, style="cyan")
@@ -137,25 +151,31 @@ def _show(group: Group, outcome: Outcome, console: Console, *, verbose: bool) ->
         write(detail, console)
 
 
-def _first_of_each(answer: Gradients) -> list[Group]:
-    """For each thing that is wrong, the first parameters of which it is to be said."""
-    found: dict[tuple[object, ...], Group] = {}
+def _by_fault(answer: Gradients) -> list[Group]:
+    """For each thing that is wrong, all parameters of which it is to be said."""
+    found: dict[tuple[object, ...], list[Group]] = {}
     for group in answer.groups():
-        row = group.rows[0]
-        if not row.is_fine:
-            found.setdefault((row.gradient, row.cause, row.reason, row.line), group)
-    return list(found.values())
+        if not group.rows[0].is_fine:
+            found.setdefault(_fault(group.rows[0]), []).append(group)
+    return [Group.of(groups) for groups in found.values()]
 
 
-def _table(groups: list[Group]) -> Table:
+def _fault(row: GradientRow) -> tuple[object, ...]:
+    return row.gradient, row.cause, row.reason, row.line
+
+
+def _table(groups: list[Group], told: Collection[tuple[object, ...]]) -> Table:
+    """All parameters, with reasons where these have not been told."""
+    reasons = [_reason(group.rows[0], told) for group in groups]
     table = headed_table()
     table.add_column("")
     table.add_column("parameter", overflow="fold")
     table.add_column("shape", no_wrap=True)
     table.add_column("gradient", no_wrap=True)
     table.add_column("norm", justify="right", no_wrap=True)
-    table.add_column("why", overflow="fold")
-    for group in groups:
+    if any(reasons):
+        table.add_column("why", overflow="fold")
+    for group, reason in zip(groups, reasons, strict=True):
         row = group.rows[0]
         many = len(group.rows) > 1
         table.add_row(
@@ -164,6 +184,13 @@ def _table(groups: list[Group]) -> Table:
             f"{len(group.rows):,} of them" if many else write_shape(row.shape),
             WORDS[row.gradient],
             norms(group),
-            styled(row.reason),
+            *([styled(reason)] if any(reasons) else []),
         )
     return table
+
+
+def _reason(row: GradientRow, told: Collection[tuple[object, ...]]) -> str:
+    """What the table says of a row, with the line where that is a fault; empty: it is told."""
+    if row.is_fine:
+        return row.reason
+    return "" if _fault(row) in told else ", at ".join(filter(None, (row.reason, row.line)))

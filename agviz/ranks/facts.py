@@ -66,6 +66,8 @@ class Joined(NamedTuple):
     is_retired: bool
     kind: str
     """What has to be the same on all ranks."""
+    names: tuple[str, ...]
+    """What the program calls the tensor that it handed in; empty: not known."""
 
     @property
     def release_ns(self) -> int:
@@ -157,6 +159,7 @@ def _joined(
                     is_inside=is_inside,
                     is_retired=one.is_retired,
                     kind=one.kind,
+                    names=one.names,
                 )
             )
     return found

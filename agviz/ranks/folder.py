@@ -77,12 +77,13 @@ class Folder:
         for file in files:
             try:
                 with Trace.open(file) as trace:
-                    meta = trace.meta
+                    meta, is_empty = trace.meta, not trace.graph_tasks
             except TraceError as error:
                 unreadable[file] = str(error)
                 continue
             if meta.rank is None:
-                others.append(file)
+                if not is_empty:  # as that of a process that only starts the others
+                    others.append(file)
                 continue
             found = RankFile(meta.rank.number, file, meta)
             known = newest.get(found.number)

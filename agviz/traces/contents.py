@@ -93,6 +93,21 @@ class Contents:
             raise self._database.damaged("it does not say what was recorded") from error
 
     @cached_property
+    def handed_in(self) -> dict[tuple[str, int], tuple[str, ...]]:
+        """What the program calls the tensors of collectives, by process group and number."""
+        rows = self._database.texts("SELECT key, value FROM meta WHERE key = 'handed_in' LIMIT 1")
+        try:
+            return {
+                (clean(_is_a(str, group)), _is_a(int, seq)): tuple(
+                    clean(_is_a(str, name)) for name in _is_a(list, names)
+                )
+                for _, value in cast("list[tuple[str, str]]", rows)
+                for group, seq, names in _is_a(list, json.loads(value))
+            }
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._database.damaged("names of tensors are none") from error
+
+    @cached_property
     def is_growing(self) -> bool:
         """Whether the recording was not closed and a process of its number is alive."""
         meta = self.meta

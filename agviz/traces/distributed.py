@@ -63,6 +63,8 @@ class Collective(NamedTuple):
     """When it ran, where the backend measures that (NCCL)."""
     stack: tuple[Frame, ...]
     """Outermost frame first."""
+    names: tuple[str, ...] = ()
+    """What the program calls the tensor that it handed in, of the first calls; empty: not known."""
 
     @property
     def kind(self) -> str:
@@ -282,6 +284,7 @@ def collectives(database: Database, contents: Contents) -> list[Collective]:
             "SELECT id, begin_t, end_t FROM collective WHERE begin_t NOT NULL AND end_t NOT NULL"
         )
     }
+    handed_in = contents.handed_in
     found = []
     for (
         number,
@@ -315,6 +318,7 @@ def collectives(database: Database, contents: Contents) -> list[Collective]:
                 None if begin is None else begin + start_ns,
                 None if end is None else end + start_ns,
                 stack(database, contents, where),
+                () if p2p else handed_in.get((contents.name(group), seq), ()),
             )
         )
     return found

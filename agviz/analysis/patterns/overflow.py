@@ -55,11 +55,11 @@ def exploding(evidence: Evidence) -> Finding | None:
         " it first; agviz check holds it against numerical derivatives."
         if own
         else "Clip the gradient, normalise between the layers, or start from smaller weights"
-        " (an orthogonal initialisation for recurrent ones)."
+        " (orthogonal, for recurrent ones)."
     )
     return Finding(
         _EXPLODING,
-        f"on the way from the loss the norm grew from {number(first)} to {number(last)} over"
+        f"on its way the norm grew from {number(first)} to {number(last)} over"
         f" {len(norms)} nodes, a little in each of {levels} layers, until {wrong.dtype} overflowed",
         remedy,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.place import backward_pass
 from agviz.analysis.saturation.gates import shut_gates
 from agviz.analysis.saturation.judging import saturated
-from agviz.analysis.saturation.openness import SLOPES
+from agviz.analysis.saturation.openness import LOGITS_TOO_LARGE, SLOPES
 from agviz.analysis.saturation.reading import RunSaturation
 from agviz.words.labels import of_owner
 from agviz.words.units import percent, plural
@@ -40,8 +40,7 @@ _REMEDIES: Final[Mapping[str, Mapping[str, str]]] = {
     "softmax": {
         "passes": "Its logits have grown: take a smaller learning rate, or bound them by"
         " normalising what they are made of.",
-        "start": "Its logits are too large: scale them, as attention does by 1 / sqrt(d), raise the"
-        " temperature, or normalise its input.",
+        "start": LOGITS_TOO_LARGE,
     },
     "": {
         "passes": "What goes in has grown: take a smaller learning rate, or normalise what goes in"

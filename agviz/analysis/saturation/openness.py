@@ -37,6 +37,12 @@ SLOPES: Final[Mapping[str, float]] = {"sigmoid": 0.25, "tanh": 1.0, "relu": 1.0}
 RIM: Final = 0.1
 """So far open, or less, is an activation whose outputs are at the rim, if not on purpose."""
 
+LOGITS_TOO_LARGE: Final = (
+    "Its logits are too large: scale them, as attention does by 1 / sqrt(d), raise the temperature,"
+    " or normalise its input."
+)
+"""What to do where a softmax is at its rim from the start."""
+
 
 def most(node: NodeRow) -> float | None:
     """The slope of an activation that is open; None: the node is none, or that is not known."""

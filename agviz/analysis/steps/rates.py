@@ -34,6 +34,11 @@ _LEAST_CHANGE: Final = 0.02
 """Of a parameter's norm, by some step, where one is known: a loss that steps make grow moves it."""
 _LEAP: Final = 10.0
 """Times the norm of the parameters: so far no step goes that is meant to."""
+_WHAT_SETS_IT: Final = "Look at what sets it."
+_OF_FACTOR: Final = (
+    "Look at the factor that it gives: one of whole numbers, as step // warmup, is 0 until that has"
+    " passed."
+)
 _RISING: Final = 0.75
 """Share of the passes from its least on in which it grows."""
 
@@ -58,7 +63,7 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                 frame=frame,
                 paragraph=(
                     f"No step of {each.name} can change anything: its learning rate is 0{_set(by)}."
-                    " Look at what sets it."
+                    f" {_OF_FACTOR if lines else _WHAT_SETS_IT}"
                 ),
             )
             continue
@@ -88,7 +93,7 @@ def _set(by: str) -> str:
 
 def _per_batch(run: RunSteps, lines: Sequence[Frame]) -> str:
     if not lines:
-        return "Look at what sets it."
+        return _WHAT_SETS_IT
     made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
     if made is not None and "ReduceLROnPlateau" in made.source:
         return (

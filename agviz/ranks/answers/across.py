@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.collectives import mismatch, recalled, reordered
+from agviz.ranks.answers.collectives import exchanged, mismatch, recalled, reordered
 from agviz.ranks.answers.ends import End, ends
 from agviz.ranks.answers.found import RankVerdict, numbers
 from agviz.ranks.answers.gradients import unequal
@@ -45,6 +45,8 @@ def _found(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[RankVerdict]:
         yield reordered(run, differ)
     late = straggler(run, own_times_of_passes(run))
     mixed = recalled(run) if wrong is None and differ is None else None
+    if wrong is None and differ is None and (mixed is None or not mixed.verdict.is_found):
+        mixed = exchanged(run) or mixed
     # Where ranks did not come to their end, gradients of the last passes were never reduced.
     apart = unequal(run) if wrong is None else None
     for answer in (mixed, nonfinite(run), apart, late):

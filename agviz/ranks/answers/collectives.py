@@ -247,6 +247,99 @@ def recalled(run: Run) -> RankVerdict | None:
     return None
 
 
+def exchanged(run: Run) -> RankVerdict | None:
+    """Collectives into which ranks hand the same tensors in another order; None: none is known.
+
+    Two of them, in which a rank hands in other tensors than the first one, and each what the other
+    does in the second: by what the program calls them.
+    """
+    for group, named in _names(run).items():
+        for seq, by_rank in named.items():
+            first, *others = by_rank
+            for other in others:
+                crossed = _crossed(named, seq, first, other)
+                if crossed is not None:
+                    return _in_another_order(run, group, by_rank, crossed)
+    return None
+
+
+class _Crossed(NamedTuple):
+    """Two collectives of a group in which two ranks hand in the same tensors crosswise."""
+
+    ranks: tuple[int, int]
+    seqs: tuple[int, int]
+    names: tuple[str, str]
+    """What each of the ranks hands in in the first of them."""
+
+
+def _names(run: Run) -> dict[str, dict[int, dict[int, frozenset[str]]]]:
+    """What tensors are called that are handed in, by process group, number and rank."""
+    found: defaultdict[str, dict[int, dict[int, frozenset[str]]]] = defaultdict(dict)
+    for number, rank in run.ranks.items():
+        for one in rank.joined:
+            if one.names and waits_for_all(one):
+                group, _, seq = one.key
+                found[group].setdefault(seq, {})[number] = frozenset(one.names)
+    return found
+
+
+def _crossed(
+    named: Mapping[int, Mapping[int, frozenset[str]]], seq: int, one: int, other: int
+) -> _Crossed | None:
+    mine, theirs = _apart_by_name(named[seq][one], named[seq][other])
+    if not mine or not theirs:
+        return None
+    for again, by_rank in named.items():
+        nothing: frozenset[str] = frozenset()
+        now, then = _apart_by_name(by_rank.get(one, nothing), by_rank.get(other, nothing))
+        if now & theirs and then & mine:
+            names = max(sorted(then & mine), key=len), max(sorted(now & theirs), key=len)
+            return _Crossed((one, other), (seq, again), names)
+    return None
+
+
+def _apart_by_name(
+    one: frozenset[str], other: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Names without those that are of both, as the argument of a function that reduces."""
+    return one - other, other - one
+
+
+def _in_another_order(
+    run: Run, group: str, by_rank: Mapping[int, frozenset[str]], crossed: _Crossed
+) -> RankVerdict:
+    first, again = crossed.seqs
+    sides = [[r for r, names in by_rank.items() if name in names] for name in crossed.names]
+    few = min(sides, key=len)
+    is_even = len(sides[0]) == len(sides[1])
+    who = tuple(sorted(by_rank)) if is_even else tuple(few)
+    than = "in different orders" if is_even else "in another order than the others"
+    hand = "hands" if len(who) == 1 else "hand"
+    frame = called_at(run, few[0], group, first)
+    with run.folder.trace(few[0]) as trace:
+        source = source_of(frame, trace)
+    said = ", ".join(
+        f"{numbers(ranks)} {'hands' if len(ranks) == 1 else 'hand'} in {name}"
+        for ranks, name in zip(sides, crossed.names, strict=True)
+    )
+    return RankVerdict(
+        kind="collectives",
+        ranks=who,
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=f"{numbers(who)} {hand} tensors to collectives {than}",
+            frame=frame,
+            source=source,
+            paragraph=(
+                f"In collective {first} of the process group {said}; in collective {again} it is"
+                " the other way around. Operation and shapes fit, so nothing raised, and different"
+                " things are reduced together. Go through them in one order on all ranks: of a list"
+                " or of sorted names, not of a set, or of what came first on each rank."
+            ),
+        ),
+    )
+
+
 def _stacks(run: Run) -> dict[tuple[str, int], dict[int, tuple[Frame, ...]]]:
     """By process group and number, and rank: the lines of the program that called a collective."""
     called: defaultdict[tuple[str, int], dict[int, tuple[Frame, ...]]] = defaultdict(dict)

@@ -146,7 +146,7 @@ def _elsewhere(
     if same:
         parts.append(f"It begins in the same pass on {numbers(same)} as well.")
     if reached:
-        parts.append(f"In the same pass it came to {numbers(reached)}, through an all-reduce.")
+        parts.append(f"An all-reduce brought it to {numbers(reached)} in that pass.")
     if later:
         parts.append(
             f"On {numbers(later)} everything is finite until the pass after, or later: the"

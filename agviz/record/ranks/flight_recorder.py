@@ -43,13 +43,16 @@ class FlightRecorder:
         """Number of the first collective that may change."""
 
     def read(
-        self, stack: Callable[[int, int], tuple[Frame, ...]], *, now: bool = False
+        self,
+        called: Callable[[int, int], tuple[tuple[Frame, ...], tuple[str, ...]]],
+        *,
+        now: bool = False,
     ) -> list[Collective]:
         """What is new, or has changed.
 
         Args:
-            stack: gives the stack of the call that created a collective, by the identity of the
-                thread and the time (``time.monotonic_ns()``).
+            called: gives the stack of the call that created a collective, and the names of what it
+                was given, by the identity of the thread and the time (``time.monotonic_ns()``).
             now: read it however lately that was done.
         """
         began_ns = time.monotonic_ns()
@@ -72,6 +75,7 @@ class FlightRecorder:
             created_ns = int(entry["time_created_ns"]) - offset_ns
             begun, done = entry["time_discovered_started_ns"], entry["time_discovered_completed_ns"]
             is_p2p = bool(entry["is_p2p"])
+            stack, names = called(ident, created_ns)
             collectives.append(
                 Collective(
                     number=number,
@@ -86,7 +90,8 @@ class FlightRecorder:
                     is_retired=is_whole,
                     begin_ns=begun - offset_ns if begun and done else None,
                     end_ns=done - offset_ns if begun and done else None,
-                    stack=stack(ident, created_ns),
+                    stack=stack,
+                    names=names,
                 )
             )
         if collectives:

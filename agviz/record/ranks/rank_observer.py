@@ -28,7 +28,7 @@ from agviz.traces.distributed import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from agviz.record.ranks.black_box import BlackBox
     from agviz.record.ranks.conversions import Conversions
     from agviz.record.writer import Graph, SideRow
-    from agviz.traces.distributed import Pause, Synchronised
+    from agviz.traces.distributed import Collective, Pause, Synchronised
     from agviz.traces.rows import Frame
     from agviz_engine.graph_task import GraphTask
 
@@ -91,6 +91,8 @@ class RankObserver:
         self._passes = 0
         self._leaves: object = None
         self._synchronised: tuple[Synchronised, ...] = ()
+        self._handed: dict[tuple[str, int], tuple[str, ...]] = {}
+        """What the program calls the tensor of a collective, by process group and number."""
         self._scheduling = Scheduling()
         self._begun_at: tuple[int, int] | None = None
         self._next_pause = itertools.count().__next__
@@ -222,12 +224,23 @@ class RankObserver:
         if self._flights is None:
             return
         with self._reading:
-            captured = (lambda *_: None) if self._calls is None else self._calls.at()
+            calls = (lambda *_: None) if self._calls is None else self._calls.at()
 
-            def stack(ident: int, time_ns: int) -> tuple[Frame, ...]:
-                found = captured(ident, time_ns)
-                return () if found is None else self._provenance.resolve([found])[0]
+            def called(ident: int, time_ns: int) -> tuple[tuple[Frame, ...], tuple[str, ...]]:
+                found = calls(ident, time_ns)
+                if found is None:
+                    return (), ()
+                return self._provenance.resolve([found.captured])[0], found.names
 
-            found = self._flights.read(stack, now=now)
+            found = self._flights.read(called, now=now)
         if found:
+            self._note_names(found)
             self._side(CollectivesRead(process_groups(), found, self._start_ns))
+
+    def _note_names(self, found: Sequence[Collective]) -> None:
+        """Have what tensors are called, that were handed to collectives, in the file."""
+        new = {(one.group, one.seq): one.names for one in found if one.names and not one.is_p2p}
+        if new.keys() - self._handed.keys():
+            self._handed |= new
+            handed = [[*key, list(names)] for key, names in self._handed.items()]
+            self._note("handed_in", handed)
