@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
 from agviz.analysis.code_search import assignment, decorator_around, definition, only_call
-from agviz.analysis.constant_calls import span, why_constant, why_ignored
+from agviz.analysis.constant_calls import of_single_values, span, why_constant, why_ignored
 from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
@@ -38,11 +38,12 @@ from agviz.analysis.untrained import LAST_PASSES
 from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
 from agviz.analysis.zero_factor import ZeroFactors
 from agviz.errors import AgvizError
-from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
+from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agviz.analysis.faint import Faint
     from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
@@ -59,6 +60,9 @@ UNNAMED: Final = (
 _BOUNDED: Final = (
     "Nothing leads back from there: look at scale, units and start values of what goes in, or bound"
     " it by a function with a slope throughout (tanh, sigmoid)."
+)
+_OVER_MORE: Final = (
+    "Normalise over more than one value (fewer groups, a larger map), or leave the norm out there."
 )
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
 _WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
@@ -258,6 +262,7 @@ class _Why:
                 )
                 if is_sum:
                     row = row.at(self._line_above(task.id, next_to_nothing.node))
+                row = self._of_constant(row, task.id, next_to_nothing)
                 return self._unless_learnt(row, task)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
@@ -280,6 +285,14 @@ class _Why:
             reason=reason,
             graph_task=task.id,
         )
+
+    def _of_constant(self, row: GradientRow, graph_task: int, found: Faint) -> GradientRow:
+        """The row of a gradient that fell where single values are normalised."""
+        op = self._op_of(graph_task, found.node.index) if found.steps == 1 else None
+        constant = "" if op is None else of_single_values(op)
+        if not constant:
+            return row
+        return row._replace(reason=f"{row.reason}: {constant}", advice=_OVER_MORE)
 
     def _faint(self, graph_task: int) -> Faintness:
         found = self._faintness.get(graph_task)
@@ -400,7 +413,8 @@ class _Why:
         if self._vanishing.flow(task.id).nodes[node].status in _taken_up(task):
             return self._by_node(parameter, "none", task.id, node)
         if task.inputs:
-            return unreached(parameter, Cause.NOT_IN_INPUTS, graph_task=task.id)
+            row = unreached(parameter, Cause.NOT_IN_INPUTS, graph_task=task.id)
+            return row.at(visible(self._trace.call_site(task.id)))
         is_there = self._vanishing.flow(task.id).nodes[node].status in _IN_NODE
         if task.status is GraphTaskStatus.RUNNING:
             how = "is there now, in its AccumulateGrad" if is_there else "has not come there yet"
@@ -557,6 +571,8 @@ class _Why:
             )
         has_inputs = last is not None and last.inputs > 0
         row = not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
+        if row.cause is Cause.NOT_IN_INPUTS and number is not None:
+            row = row.at(visible(self._trace.call_site(number)))
         if row.cause in _WITHOUT_GRADIENTS and self._is_left_out(parameter.name):
             return unreached(parameter, Cause.NOT_HELD, graph_task=number)
         if row.cause in _WITHOUT_GRADIENTS and row.frame is not None:

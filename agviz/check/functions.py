@@ -100,6 +100,8 @@ def _compared(
     prober = Prober(evaluation)
     if about.writes_to_incoming:
         return [_writes(about, call)], ""
+    if about.writes_to:
+        return [_writes_to_arguments(about, call)], ""
     if prober.keeps_state():
         if about.overtaken:
             return [_keeps_state(about, call)], ""
@@ -261,6 +263,19 @@ def _writes(about: CustomFunction, call: KeptCall) -> FunctionFinding:
         f"the backward of {about.name} writes to the gradient that it is given",
         "torch hands the same tensor to other nodes, whose gradients become wrong, too. Use an"
         " operation that is not in place, or a clone of the gradient.",
+        defined_at(about.function),
+        call,
+    )
+
+
+def _writes_to_arguments(about: CustomFunction, call: KeptCall) -> FunctionFinding:
+    names = [about.argument(place) for place in sorted(about.writes_to)]
+    return FunctionFinding(
+        Outcome.FOUND,
+        f"the backward of {about.name} changes {' and '.join(names)}, which forward was given",
+        "What comes later in the same backward pass, and had saved it, computes its gradients with"
+        " other numbers than the forward did; written through .data, torch does not notice. Give"
+        " the gradient back, and change parameters in the optimizer's step.",
         defined_at(about.function),
         call,
     )

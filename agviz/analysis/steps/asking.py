@@ -32,9 +32,11 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     run = RunSteps(trace)
     causes = [
         *idling.idle(run),
-        *(list(clearing.cleared(run)) or clearing.kept(run)),
+        *(list(clearing.cleared(run)) or list(clearing.kept(run)) or clearing.mixed(run)),
+        *clearing.given_back(run),
         *holding.holding(run),
         *holding.held_twice(run),
+        *holding.frozen(run),
         *rates.rates(run),
         *still.still(run),
         *spoiling.never_steps(run),
