@@ -55,7 +55,7 @@ def made_in(function: type[Any], place: int) -> tuple[str, int, str] | None:
     if value is None:
         return code.co_filename, line, code.co_name
     found = value.lineno
-    if isinstance(value, ast.Name):
+    if isinstance(value, ast.Name) and value.id not in _unpacked(tree):
         found = max(_set_at(tree, value.id), default=found)
     return code.co_filename, first + found - 1, code.co_name
 
@@ -128,6 +128,20 @@ def _base() -> Any:
 def _names(code: CodeType) -> list[str]:
     inner = [each for each in code.co_consts if isinstance(each, type(code))]
     return [*code.co_names, *(name for each in inner for name in _names(each))]
+
+
+def _unpacked(tree: ast.AST) -> set[str]:
+    """The names of what is taken from ``ctx.saved_tensors``: that line makes no gradient."""
+    return {
+        name.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "saved_tensors"
+        for target in node.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
 
 
 def _set_at(tree: ast.AST, name: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -118,7 +118,11 @@ def _differentiated(
     wrong = [each for each in probes if _is_wrong(each, call)]
     design = _design(about, prober, evaluation, probes, is_wrong=bool(wrong))
     if wrong and not design:
-        return [_wrong(about, call, wrong, probes)], ""
+        found = _wrong(about, call, wrong, probes)
+        if not prober.is_linear() and prober.ignores_incoming():
+            said = f"{found.paragraph} It is the same whatever gradient comes in: multiply by that."
+            found = replace(found, paragraph=said)
+        return [found], ""
     return [], design or _why_unclear(about, probes)
 
 

@@ -85,6 +85,9 @@ class Singular(NamedTuple):
 
 BEHIND: Final = " behind "
 """In the name of a pattern: what let through what was not meant to count."""
+_NO_TRAPS: Final = {(NORM, "masked_fill"), *((NEGATIVE_BASE, behind) for behind in _MASKS.values())}
+"""Torch's own derivative of a norm masks, and this is the derivative of that; the logarithm of a
+negative number is NaN whatever comes in."""
 _HIDING: Final = {"torch.where", "masked_fill", "nan_to_num"}
 """Those of them by which a program hides what is not finite."""
 _SAFE: Final = (
@@ -103,10 +106,8 @@ def zero_times_infinity(evidence: Evidence) -> Finding | None:
     if not 0 < wrong.nan <= zeros:  # element by element
         return None
     found = of_node(evidence)
-    if found is not None and found.pattern == NORM and behind == "masked_fill":
-        return None  # torch's own derivative of a norm masks, and this is the derivative of that
-    if found is not None and found.pattern == NEGATIVE_BASE:
-        return None  # it is NaN, whatever comes in
+    if found is not None and (found.pattern, behind) in _NO_TRAPS:
+        return None
     if found is not None and found.pattern == LOG and behind == "a mask":
         return _factor_of_zero(found, zeros)
     what = "inf"

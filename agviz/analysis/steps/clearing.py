@@ -239,7 +239,7 @@ def given_back(run: RunSteps) -> Iterator[StepFinding]:
             paragraph=(
                 f"At all {len(each.steps):,} steps none of the {len(each.held):,} parameters that"
                 f" {each.name} holds had a .grad, where step looks for it. torch.autograd.grad"
-                " gives gradients back and leaves .grad as it is. Call loss.backward() instead, or put"
-                " them there: p.grad = g."
+                " gives gradients back and leaves .grad as it is. Call loss.backward() instead, or"
+                " put them there: p.grad = g."
             ),
         )
