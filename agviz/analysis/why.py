@@ -64,6 +64,12 @@ _BOUNDED: Final = (
 _OVER_MORE: Final = (
     "Normalise over more than one value (fewer groups, a larger map), or leave the norm out there."
 )
+_LARGER: Final = (
+    "Look at how they are initialised: torch's own start values let about half of a gradient"
+    " through each layer."
+)
+_SMALL_FACTOR: Final = 0.1
+"""By which a layer's weights multiply what passes, at most: torch's own start values give 0.6."""
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
 _WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
 _FORWARDS: Final = 8
@@ -73,6 +79,8 @@ _FEW_NODES: Final = 10
 """Up to so many nodes for each parameter, all are read in one go."""
 _MOST_NAMED: Final = 3
 _DROPOUT: Final = re.compile(r"(feature_)?(alpha_)?dropout(1d|2d|3d)?_?")
+_PRODUCTS: Final = frozenset({"mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"})
+_FLOATS: Final = ("float", "bfloat")
 _LEVEL: Final = 1e-4
 """What rounding leaves of a gradient that a softmax takes out."""
 _LEARNT: Final = 1e-3
@@ -263,6 +271,8 @@ class _Why:
                 if is_sum:
                     row = row.at(self._line_above(task.id, next_to_nothing.node))
                 row = self._of_constant(row, task.id, next_to_nothing)
+                if shut is None and next_to_nothing.cause is Cause.FAINT:
+                    row = self._of_small_weights(row, found, next_to_nothing)
                 return self._unless_learnt(row, task)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
@@ -293,6 +303,39 @@ class _Why:
         if not constant:
             return row
         return row._replace(reason=f"{row.reason}: {constant}", advice=_OVER_MORE)
+
+    def _of_small_weights(self, row: GradientRow, found: _Found, faint: Faint) -> GradientRow:
+        """The row of a gradient that fell, where it is weights that made it fall.
+
+        Where it fell in one product with the weight's input, that was made small by layers before.
+
+        Args:
+            row: as it is without that.
+            found: where the gradient arrived.
+            faint: where it fell.
+        """
+        modules = self._faint(found.graph_task.id).modules(found.node)
+        if faint.steps == 1:
+            modules = [name.removesuffix(".weight") for name in self.parameters]
+        small: dict[str, tuple[float, float]] = {}
+        for module in modules:
+            weight = self.parameters.get(f"{module}.weight")
+            if weight is None or not weight.norm or weight.shape is None or len(weight.shape) < 2:
+                continue
+            numel, outputs = math.prod(weight.shape), weight.shape[0]
+            factor = weight.norm / math.sqrt(min(outputs, numel // outputs))
+            if factor < _SMALL_FACTOR:
+                small[weight.name] = factor, weight.norm / math.sqrt(numel)
+        fall = math.log(faint.before / row.norm) if row.norm else 0.0
+        if len(small) < 2 or 2 * sum(-math.log(factor) for factor, _ in small.values()) < fall:
+            return row
+        largest = max(size for _, size in small.values())
+        said = (
+            f"the weights of its layers are too small (about {largest:.0e}): each of them shrinks"
+            " what goes through it, forwards and backwards"
+        )
+        row = row._replace(reason=said, advice=_LARGER)
+        return row.at(self._zero_factors.initialised(next(reversed(small))))
 
     def _faint(self, graph_task: int) -> Faintness:
         found = self._faintness.get(graph_task)
@@ -482,10 +525,22 @@ class _Why:
             is_met = any(health.zero for health in known)
             return end if is_met else end._replace(cause=Cause.UNKNOWN)
         hooks = self._vanishing.flow(end.graph_task).hooks(end.node.index)
+        if end.cause is Cause.MASKED and last_name(op) in _PRODUCTS and self._are_weights(op):
+            return end._replace(cause=Cause.ZERO_FACTOR)
         has_looked = end.cause is Cause.HOOK and not any(event.changed for event in hooks)
         if has_looked and any(health.zero == health.numbers for health in known):
             return end._replace(cause=Cause.ZERO_FACTOR)
         return end
+
+    def _are_weights(self, op: ForwardOpRow) -> bool:
+        """Whether the zeros that a product was given were computed of numbers: they are no mask."""
+        made = [self._zero_factors.computed(row) for row in op.inputs if self._holds_zeros(row)]
+        return bool(made) and all(
+            maker is not None
+            and bool(maker.inputs)
+            and all(row.dtype.startswith(_FLOATS) for row in (*maker.inputs, *maker.outputs))
+            for maker in made
+        )
 
     def _is_difference(self, parameter: ParameterRow, end: Vanished) -> bool:
         """Whether a bias cancels where the weight of its module does not."""
@@ -505,7 +560,12 @@ class _Why:
             return ""
         if row.parameter:
             return f"the parameter {row.parameter}"
-        return f"what {last_name(made)}() gave, at {made.line}" if made and made.line else ""
+        if made is None or not made.line:
+            return ""
+        made = self._zero_factors.computed(row) or made
+        since = self._zero_factors.of(row).made
+        of = "" if since is None or str(since) == made.line else f", of zeros since {since}"
+        return f"what {last_name(made)}() gave, at {made.line}{of}"
 
     def _of_zeros(self, op: ForwardOpRow) -> str:
         """Whether what a product was given of zeros can change, in a sentence; empty: it can."""
