@@ -72,6 +72,45 @@ def defined_at(function: type[Any]) -> tuple[str, int, str] | None:
     return code.co_filename, first, code.co_name
 
 
+def writes_at(function: type[Any]) -> tuple[str, int, str] | None:
+    """File, line and function of the one line of backward that writes to what was saved.
+
+    Where there is none, or several, the definition of backward; None: not known.
+    """
+    defined = defined_at(function)
+    code = getattr(inspect.unwrap(_backward(function)), "__code__", None)
+    try:
+        lines, first = inspect.getsourcelines(code)  # type: ignore[arg-type]
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return defined
+    saved = _unpacked(tree)
+    found = [
+        node.lineno
+        for node in ast.walk(tree)
+        if (target := _written(node)) is not None and saved & _names_in(target)
+    ]
+    if len(found) != 1 or code is None:
+        return defined
+    return code.co_filename, first + found[0] - 1, code.co_name
+
+
+def _written(node: ast.AST) -> ast.expr | None:
+    """What a statement or a call changes in place; None: nothing."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        return node.func.value if name.endswith("_") and not name.endswith("__") else None
+    if isinstance(node, ast.AugAssign):
+        return node.target
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return node.targets[0].value
+    return None
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
 def kept_at(function: type[Any], name: str) -> tuple[str, int, str] | None:
     """File, line and function in which ``ctx.name`` is set in forward; None: not one line.
 

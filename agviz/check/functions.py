@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from agviz.analysis.outcome import Outcome
-from agviz.check.backward_code import defined_at, made_in, talks_to_others
+from agviz.check.backward_code import defined_at, made_in, talks_to_others, writes_at
 from agviz.check.evaluation import Evaluation, EvaluationError, unnoticed
 from agviz.check.probes import Prober, SlopeMatch
 from agviz.words.shapes import write_shape
@@ -280,7 +280,7 @@ def _writes_to_arguments(about: CustomFunction, call: KeptCall) -> FunctionFindi
         "What comes later in the same backward pass, and had saved it, computes its gradients with"
         " other numbers than the forward did; written through .data, torch does not notice. Give"
         " the gradient back, and change parameters in the optimizer's step.",
-        defined_at(about.function),
+        writes_at(about.function),
         call,
     )
 

@@ -13,6 +13,7 @@ from agviz.analysis.steps import (
     spoiling,
     still,
     undoing,
+    weighing,
 )
 from agviz.analysis.steps.run import RunSteps
 
@@ -43,6 +44,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *undoing.set_back(run),
         *undoing.shrunk(run),
         *undoing.unclipped(run),
+        *weighing.unequal(run),
     ]
     if not any(found.kind in {"replaced", "unregistered"} for found in causes):
         causes += holding.without_gradient(run)

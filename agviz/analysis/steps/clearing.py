@@ -69,8 +69,8 @@ def mixed(run: RunSteps) -> Iterator[StepFinding]:
         ]
         if len(found) < _LEAST_KEPT or len(found) * 2 < len(each.steps) - 1:
             continue
-        left, own = (visible(run.trace.call_site(number)) for number in found[-1])
-        if left is None or own is None or (left.file, left.line) == (own.file, own.line):
+        first, own = (visible(run.trace.call_site(number)) for number in found[-1])
+        if first is None or own is None or (first.file, first.line) == (own.file, own.line):
             continue
         if is_set_to_zero(run.trace, each.stepped):
             continue
@@ -81,7 +81,7 @@ def mixed(run: RunSteps) -> Iterator[StepFinding]:
             frame=each.stepped,
             paragraph=(
                 f"Before {len(found):,} of {plural(len(each.steps), 'step')} of"
-                f" {each.name}{made}, backward in line {left.line}, after which another optimizer"
+                f" {each.name}{made}, backward in line {first.line}, after which another optimizer"
                 f" stepped, left gradients in what it holds; backward in line {own.line} added its"
                 " own to them, so that each step follows their sum. Call zero_grad() of this"
                 f" optimizer between the two, right before line {own.line}."

@@ -243,8 +243,7 @@ def is_unfrozen(trace: Trace, beside: Frame) -> bool:
         ),
     )
     return bool(found) or any(
-        isinstance(node, ast.Assign) and not _is_false(node.value)
-        for node in _sets_requires_grad(trace, beside)
+        not _is_false(node.value) for node in _sets_requires_grad(trace, beside)
     )
 
 
