@@ -140,7 +140,7 @@ class Faintness:
         if not behind or gradient > least * largest:
             return None
         found = _named(flow, _falls([*behind, _Step(leaf, gradient, gradient, 0)]), largest)
-        return found._replace(cause=Cause.SHIFT) if _is_shift(flow, found, behind) else found
+        return found._replace(cause=Cause.SHIFT) if _is_shift(flow, found, way) else found
 
     def modules(self, leaf: int) -> list[str]:
         """The modules that the gradient of a parameter came through, from the loss on.
