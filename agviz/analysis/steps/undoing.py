@@ -79,6 +79,8 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
         lines = calls(run.trace, each.stepped, is_clip)
         frame = lines[0] if len(lines) == 1 else each.stepped
         of_others = _scale_of_others(run, left)
+        if left.change > _STILL and not of_others:
+            continue
         seen = (
             f"At each of {plural(left.steps, 'step')} of {each.name} that were measured, at most"
             f" {left.share:.1g} of the gradient that backward had computed was left, and no step"
@@ -205,7 +207,7 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
         for row in taken.sample
         if row.change is not None and row.norm
     ]
-    if not changes or max(changes) > _STILL:
+    if not changes:
         return None
     shares: list[float] = []
     scale, steps, largest, last, seen = 1.0, 0, 0.0, None, -1
