@@ -86,7 +86,7 @@ def writes_at(function: type[Any]) -> tuple[str, int, str] | None:
         return defined
     saved = _unpacked(tree)
     found = [
-        node.lineno
+        target.lineno
         for node in ast.walk(tree)
         if (target := _written(node)) is not None and saved & _names_in(target)
     ]

@@ -72,7 +72,7 @@ def _of_first_steps(run: RunSteps, each: Stepping) -> list[_Mean] | None:
         after = taken.graph_task
         if not 2 <= end - begin <= _MOST_PASSES:
             continue
-        means = []
+        means: list[_Mean] = []
         for task in run.passes[begin:end]:
             mean = _mean(run, task)
             if mean is None or (means and not _adds(run, each, task)):
