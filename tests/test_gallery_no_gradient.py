@@ -150,11 +150,11 @@ def test_there_are_enough() -> None:
     rare = {Cause.NOT_REACHED, Cause.UNKNOWN, Cause.FAILED, Cause.EMPTY, Cause.ROOT, Cause.UNSEEN}
     rare.add(Cause.IN_NODE)  # tests/test_tui_passes.py
     # tests/test_why_of_cause.py
-    rare |= {Cause.SAMPLED, Cause.NOT_HELD, Cause.DIFFERENCE, Cause.NO_ELEMENTS}
+    rare |= {Cause.SAMPLED, Cause.NOT_HELD, Cause.DIFFERENCE, Cause.NO_ELEMENTS, Cause.COLLECTIVE}
     rare |= {Cause.LEARNT, Cause.DROPPED}  # tests/test_claims.py
     of_no_use = {Cause.NON_FINITE, *(program.one("cause") for program in programs("faint"))}
     assert told_apart == set(Cause) - rare - of_no_use
-    without_line = {Cause.FROZEN, Cause.UNUSED, Cause.NOT_IN_INPUTS}
+    without_line = {Cause.FROZEN, Cause.UNUSED}
     for program in PROGRAMS:
         has_none = program.one("cause") in without_line or "parameter_hook" in program.name
         assert (program.cause is None) == has_none, program.path

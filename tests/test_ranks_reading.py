@@ -250,6 +250,16 @@ def test_why_says_the_same_of_all_ranks_once(
     assert "ddp bucket" in said
 
 
+def test_why_says_of_all_parameters_what_ranks_have_in_common_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["why", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("ranks 0 to 2:") == said.count("✓ all") == 1
+    assert main(["why", "--json", str(folder)]) == 0
+    assert sorted(json.loads(capsys.readouterr().out)["ranks"]) == ["0", "1", "2"]
+
+
 def test_an_estimate_without_the_straggler(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributions import Normal
 
+import agviz
 from agviz.analysis.causes import Cause
 from agviz.analysis.outcome import Outcome
+from agviz.analysis.why import why
 from tests.answers_support import answered, asked
 
 if TYPE_CHECKING:
@@ -291,3 +294,132 @@ def test_a_target_network_is_no_fault_unless_an_optimizer_holds_it(
     missing = [row for row in rows.values() if not row.is_there]
     assert len(missing) == 2
     assert {row.cause for row in missing} == {Cause.NO_GRAD if is_held else Cause.NOT_HELD}
+
+
+def test_a_power_of_negative_numbers_by_a_learned_exponent(tmp_path: Path) -> None:
+    def program() -> None:
+        exponent = torch.full((), 3.0, requires_grad=True)
+        torch.randn(20).pow(exponent).clamp(min=0).sum().backward()  # cause
+
+    found = answered(tmp_path / "t.agviz", program)
+    assert "pow of a negative base" in found.heading
+    assert "the base goes down to -" in found.paragraph
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
+
+
+class _Cached(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(3))
+        self.scale: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.scale
+        if scale is None:
+            scale = self.weight.exp() * 2
+            self.scale = scale  # cause
+        return x * scale
+
+
+def test_what_is_kept_on_an_object_with_its_graph_is_named(tmp_path: Path) -> None:
+    def program() -> None:
+        model = _Cached()
+        for _ in range(2):
+            model(torch.rand(3)).square().sum().backward()
+
+    found = answered(tmp_path / "t.agviz", program, "second time")
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
+    assert "scale, which is put into .scale with its graph" in found.paragraph
+
+
+def test_parameters_that_backward_was_not_asked_for(tmp_path: Path) -> None:
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+        model(torch.rand(5, 3)).sum().backward(inputs=list(model[1].parameters()))  # cause
+
+    row = asked(tmp_path / "t.agviz", program)["0.weight"]
+    assert row.cause is Cause.NOT_IN_INPUTS
+    assert row.frame is not None
+    assert is_cause(row.frame.line), row
+
+
+def test_a_norm_over_single_values_gives_its_bias(tmp_path: Path) -> None:
+    def program() -> None:
+        model = nn.Sequential(
+            nn.Conv2d(2, 4, 1, bias=False), nn.GroupNorm(4, 4), nn.Conv2d(4, 1, 1)
+        )
+        model(torch.rand(6, 2, 1, 1) * 1e-3).square().sum().backward()  # cause
+
+    rows = asked(tmp_path / "t.agviz", program)
+    found = [row for row in rows.values() if "over groups of one value each" in row.reason]
+    assert found
+    assert all(row.frame is not None and is_cause(row.frame.line) for row in found)
+
+
+def _start(weight: Tensor) -> None:
+    nn.init.normal_(weight, std=1e-4)  # cause
+
+
+def test_weights_that_start_too_small_are_named_with_the_line_that_drew_them(
+    tmp_path: Path,
+) -> None:
+    def program() -> None:
+        layers = [nn.Linear(12, 12) for _ in range(5)]
+        for layer in layers:
+            _start(layer.weight)
+        nn.Sequential(*layers)(torch.rand(5, 12)).sum().backward()
+
+    row = asked(tmp_path / "t.agviz", program)["0.weight"]
+    assert "weights of its layers are too small (about 1e-04)" in row.reason
+    assert row.frame is not None
+    assert is_cause(row.frame.line), row
+
+
+def test_factors_that_came_to_zero_are_told_from_a_mask(tmp_path: Path) -> None:
+    def program(*, is_mask: bool) -> None:
+        model = nn.Linear(3, 1)
+        reward = torch.full((5, 1), 0.5)
+        centred = reward - reward.mean()
+        weight = (reward > 1).float() if is_mask else centred[:, :1]
+        (model(torch.rand(5, 3)) * weight).sum().backward()
+
+    factor = asked(tmp_path / "a.agviz", lambda: program(is_mask=False))["weight"]
+    mask = asked(tmp_path / "b.agviz", lambda: program(is_mask=True))["weight"]
+    assert (factor.cause, mask.cause) == (Cause.ZERO_FACTOR, Cause.MASKED)
+    line = next(i for i, row in enumerate(SOURCE, 1) if "reward - reward.mean()" in row)
+    assert f"what sub() gave, at tests/test_why_of_cause.py:{line}" in factor.reason
+
+
+def test_the_bias_of_keys_is_taken_out_by_a_softmax_behind_which_the_loss_is(
+    tmp_path: Path,
+) -> None:
+    def program() -> None:
+        key, query = nn.Linear(4, 4), torch.rand(6, 4, requires_grad=True)
+        scores = (key(torch.rand(6, 5, 4)) @ query[:, :, None]).squeeze(-1)
+        scores.log_softmax(-1)[torch.arange(6), torch.arange(6) % 5].sum().backward()
+
+    assert asked(tmp_path / "t.agviz", program)["bias"].cause is Cause.SHIFT
+
+
+def test_a_collective_that_cuts_the_graph_is_named(tmp_path: Path) -> None:
+    def program() -> None:
+        model = nn.Linear(3, 2)
+        out = model(torch.rand(4, 3))
+        parts = [torch.empty_like(out)]
+        dist.all_gather(parts, out)  # cause
+        loss = torch.cat(parts).sum() * torch.ones((), requires_grad=True)
+        loss.backward()
+
+    dist.init_process_group("gloo", f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
+            program()
+    finally:
+        dist.destroy_process_group()
+    with agviz.Trace.open(next(tmp_path.glob("*.agviz"))) as trace:
+        row = why(trace)["weight"]
+    assert row.cause is Cause.COLLECTIVE
+    assert row.frame is not None
+    assert is_cause(row.frame.line), row

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.place import described, made_at, place
-from agviz.analysis.put_away import put_away
+from agviz.analysis.put_away import kept_on_object, put_away
 from agviz.traces.rows import NodeStatus, visible
 from agviz.words.units import plural
 
@@ -178,7 +178,11 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     used = None if found.entry is None else visible(found.entry[0].stack)
     if made is None or used is None:
         return found
-    return replace(found, kept=put_away(trace.source(made.file), made, used))
+    kept = put_away(trace.source(made.file), made, used)
+    inside = None if found.entry is None else visible(found.entry[1].stack)
+    if kept is None and inside is not None:
+        kept = kept_on_object(trace.source(inside.file), inside)
+    return replace(found, kept=kept)
 
 
 def _call(trace: Trace, graph_task: int) -> Frame | None:

@@ -36,6 +36,8 @@ class Cause(StrEnum):
     """A function without a derivative for what it was given."""
     UNSEEN = "unseen"
     """Something that was not recorded made a new tensor of it: ``nn.Parameter``, another thread."""
+    COLLECTIVE = "collective"
+    """What torch.distributed communicates has no graph."""
     CHECKPOINT = "checkpoint"
     """A reentrant checkpoint none of whose inputs required a gradient."""
     NOT_IN_INPUTS = "not_in_inputs"
@@ -114,6 +116,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     "derivative for it.",
     Cause.UNSEEN: "Look for torch.nn.Parameter(...), a detach or no_grad behind that line, as on "
     "another thread.",
+    Cause.COLLECTIVE: "Use its namesake in torch.distributed.nn.functional, which has a graph; or "
+    "put this rank's own tensor among what came of the others.",
     Cause.CHECKPOINT: "Use checkpoint(..., use_reentrant=False).",
     Cause.NOT_IN_INPUTS: "Add it to inputs=, or leave inputs= out.",
     Cause.RETURNED_NONE: "Return its gradient from backward.",

@@ -21,6 +21,8 @@ _SOFTMAX: Final = {"softmax": 1, "log_softmax": 0, "softmin": 1}
 _OVER_CLASSES: Final = frozenset({"cross_entropy", "nll_loss"})
 _AXIS: Final = re.compile(r"\btensor, (?:.*\bdim=)?(-?\d+)\b")
 _NORMALISED: Final = re.compile(r"tensor, (?:normalized_shape=)?\[(\d+(?:, \d+)*)\]")
+_GROUPED: Final = frozenset({"group_norm", "instance_norm"})
+_GROUPS: Final = re.compile(r"tensor, (?:num_groups=)?(\d+)\b")
 _GRID: Final = "grid_sample"
 _IGNORED: Final = re.compile(r"\bignore_index=(-?\d+)")
 
@@ -37,8 +39,8 @@ def why_constant(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health |
     """
     name = last_name(op)
     shape = op.inputs[0].shape if op.inputs else None
-    if name == "layer_norm" and _features(op) == 1:
-        return "layer_norm() over one feature gives its bias whatever it is given"
+    if single := of_single_values(op):
+        return single
     if shape is not None and _entries(op, name, shape) == 1:
         what = f"1 class ({write_shape(shape)})" if name == "cross_entropy" else "one entry"
         return f"{name}() over {what} gives {_SOFTMAX.get(name, 0)} whatever it is given"
@@ -51,6 +53,17 @@ def why_constant(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health |
         span = f"{number(grid.min)} to {number(grid.max)}"
         said += f", at coordinates from {span}; outside of [-1, 1] there is nothing to sample"
     return said
+
+
+def of_single_values(op: ForwardOpRow) -> str:
+    """That a call normalises single values, in the end of a sentence; empty: it does not."""
+    name = last_name(op)
+    shape = op.inputs[0].shape if op.inputs else None
+    if name == "layer_norm" and _features(op) == 1:
+        return "layer_norm() over one feature gives its bias whatever it is given"
+    if name in _GROUPED and shape is not None and _values(op, name, shape) == 1:
+        return f"{name}() over groups of one value each gives its bias whatever it is given"
+    return ""
 
 
 def why_ignored(op: ForwardOpRow) -> str:
@@ -81,6 +94,14 @@ def _features(op: ForwardOpRow) -> int:
     """Over how many features a layer is normalised; 0: it is not known."""
     shape = _NORMALISED.match(op.arguments)
     return 0 if shape is None else math.prod(map(int, shape[1].split(",")))
+
+
+def _values(op: ForwardOpRow, name: str, shape: tuple[int, ...]) -> int:
+    """How many values of a sample are normalised together; 0: it is not known."""
+    if name == "instance_norm":
+        return math.prod(shape[2:])
+    groups = _GROUPS.match(op.arguments)
+    return 0 if groups is None or len(shape) < 2 else math.prod(shape[1:]) // int(groups[1])
 
 
 def _entries(op: ForwardOpRow, name: str, shape: tuple[int, ...]) -> int:

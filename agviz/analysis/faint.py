@@ -140,7 +140,16 @@ class Faintness:
         if not behind or gradient > least * largest:
             return None
         found = _named(flow, _falls([*behind, _Step(leaf, gradient, gradient, 0)]), largest)
-        return found._replace(cause=Cause.SHIFT) if _is_shift(flow, found, behind) else found
+        return found._replace(cause=Cause.SHIFT) if _is_shift(flow, found, way) else found
+
+    def modules(self, leaf: int) -> list[str]:
+        """The modules that the gradient of a parameter came through, from the loss on.
+
+        Raises:
+            agviz.errors.TraceError: the file is damaged.
+        """
+        passed = [self._flow.nodes[step.node].module for step in self._way(leaf)]
+        return list(dict.fromkeys(filter(None, passed)))
 
     def shrunk(self, node: int) -> Faint | None:
         """Where a gradient that is too small for its dtype at a node became so small.

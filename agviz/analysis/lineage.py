@@ -34,6 +34,7 @@ _LEAVES_TORCH: Final = {
     "__complex__",
 }  # fmt: skip
 _MAKES_ANEW: Final = {"tensor", "as_tensor", "asarray", "new_tensor", "scalar_tensor"}
+_COLLECTIVES: Final = "torch.distributed."
 _ONE_TO_ONE: Final = frozenset({"broadcast_tensors", "meshgrid", "atleast_1d", "atleast_2d"})
 """Functions each of whose outputs comes of one input: the others' say nothing of it."""
 _DISTRIBUTIONS: Final = "torch/distributions/"
@@ -215,7 +216,7 @@ class Lineage:
 
     def _add(self, op: ForwardOpRow, within: Sequence[ForwardOpRow]) -> None:
         call = _Call(op)
-        for row in _taken(op, within):
+        for row in [] if _takes_shapes(op) else _taken(op, within):
             state = self._state(row)
             if state not in call.given:
                 call.given.append(state)
@@ -401,8 +402,8 @@ def _cut(call: _Call, made: _State) -> Cut:
     elif ".data.__" in op.name or (through is not None and _is_data(through)):
         is_copied = any(frame.function == "__deepcopy__" for frame in op.stack)
         cause = Cause.COPIED if is_copied else Cause.DATA
-    elif name in _MAKES_ANEW:
-        cause = Cause.NEW_TENSOR
+    elif name in _MAKES_ANEW or op.name.startswith(_COLLECTIVES):
+        cause = Cause.NEW_TENSOR if name in _MAKES_ANEW else Cause.COLLECTIVE
     elif not made.dtype.startswith(("float", "bfloat", "complex")):
         cause = Cause.INTEGER
     elif made.is_inference:
@@ -487,10 +488,17 @@ def _is_within(op: ForwardOpRow, outer: ForwardOpRow) -> bool:
     )
 
 
+def _takes_shapes(op: ForwardOpRow) -> bool:
+    """Whether nothing but shape and dtype of what it was given is in what it gave."""
+    name = last_name(op)
+    return name.endswith("_like") or (name.startswith("new_") and name not in _MAKES_ANEW)
+
+
 def _is_in_place(op: ForwardOpRow) -> bool:
     name = last_name(op)
     if (
         name == "__setitem__"
+        or op.name.startswith(_COLLECTIVES)
         or op.name.endswith(".data.__set__")
         or (
             name.startswith("__i")

@@ -35,6 +35,7 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.LEFT_TORCH: "only its values left torch, by {op}()",
     Cause.NOT_DIFFERENTIABLE: "{name}() has no derivative for it as it took it",
     Cause.UNSEEN: "cut by something that was not recorded, after {op}()",
+    Cause.COLLECTIVE: "cut by {op}(), which gives what it communicates without a graph",
     Cause.CHECKPOINT: "cut by a reentrant checkpoint none of whose inputs requires a gradient",
     Cause.NOT_IN_INPUTS: "not among the inputs= of backward",
     Cause.FAILED: "the backward pass ended before it came there ({what})",

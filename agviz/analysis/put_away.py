@@ -65,6 +65,45 @@ def put_away(source: Sequence[str], made: Frame, used: Frame) -> PutAway | None:
     return PutAway(Frame(made.file, line, made.function, False, text), name, container)
 
 
+def kept_on_object(source: Sequence[str], made: Frame) -> PutAway | None:
+    """Where what a line makes is assigned to an attribute that the same function reads again.
+
+    None: no line does, or several do.
+
+    Args:
+        source: of the file.
+        made: the line that gives a variable its value.
+    """
+    scope = _scope(parsed(source), made.line)
+    if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    assigned = [each for each in _statements(scope) if isinstance(each, ast.Assign)]
+    names = {
+        name
+        for each in assigned
+        if _holds(each, made.line)
+        for target in each.targets
+        if isinstance(target, ast.Name)
+        for name in _names(target)
+    }
+    read = _loads(scope)
+    found = [
+        (each.lineno, each.value.id, target.attr)
+        for each in assigned
+        for target in each.targets
+        if isinstance(target, ast.Attribute)
+        and isinstance(each.value, ast.Name)
+        and each.value.id in names
+        and target.attr in read
+        and each.lineno > made.line
+    ]
+    if len(found) != 1:
+        return None
+    line, name, attribute = found[0]
+    text = source[line - 1].strip()
+    return PutAway(Frame(made.file, line, made.function, False, text), name, f".{attribute}")
+
+
 def _scope(tree: ast.Module, line: int) -> ast.AST | None:
     """The innermost function around a line, or the module."""
     around = [

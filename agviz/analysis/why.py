@@ -17,7 +17,7 @@ from agviz.analysis.code_search import (
     only_call,
     only_return,
 )
-from agviz.analysis.constant_calls import span, why_constant, why_ignored
+from agviz.analysis.constant_calls import of_single_values, span, why_constant, why_ignored
 from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
@@ -45,7 +45,7 @@ from agviz.analysis.untrained import LAST_PASSES, led_to
 from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
 from agviz.analysis.zero_factor import ZeroFactors
 from agviz.errors import AgvizError
-from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
+from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +75,15 @@ _ONE_ENTRY: Final = (
     "Take it over several entries (look at its dim); of a single score, a sigmoid has a slope."
 )
 _IGNORED: Final = "Look at what makes the targets, or leave such batches out."
+_OVER_MORE: Final = (
+    "Normalise over more than one value (fewer groups, a larger map), or leave the norm out there."
+)
+_LARGER: Final = (
+    "Look at how they are initialised: torch's own start values let about half of a gradient"
+    " through each layer."
+)
+_SMALL_FACTOR: Final = 0.1
+"""By which a layer's weights multiply what passes, at most: torch's own start values give 0.6."""
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
 _WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
 _FORWARDS: Final = 8
@@ -84,6 +93,8 @@ _FEW_NODES: Final = 10
 """Up to so many nodes for each parameter, all are read in one go."""
 _MOST_NAMED: Final = 3
 _DROPOUT: Final = re.compile(r"(feature_)?(alpha_)?dropout(1d|2d|3d)?_?")
+_PRODUCTS: Final = frozenset({"mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"})
+_FLOATS: Final = ("float", "bfloat")
 _LEVEL: Final = 1e-4
 """What rounding leaves of a gradient that a softmax takes out."""
 _LEARNT: Final = 1e-3
@@ -282,7 +293,7 @@ class _Why:
         if health is not None and health.norm is not None:
             next_to_nothing = self._faint(task.id).find(found.node, health.norm, parameter.norm)
             if next_to_nothing is not None:
-                row = self._practically_zero(parameter, task.id, health.norm, next_to_nothing)
+                row = self._practically_zero(parameter, found, health.norm, next_to_nothing)
                 return self._unless_learnt(row, task)
         reason = ""
         if found.value is GradientValue.UNKNOWN:
@@ -307,9 +318,9 @@ class _Why:
         )
 
     def _practically_zero(
-        self, parameter: ParameterRow, graph_task: int, norm: float, faint: Faint
+        self, parameter: ParameterRow, found: _Found, norm: float, faint: Faint
     ) -> GradientRow:
-        node = faint.node
+        node, graph_task = faint.node, found.graph_task.id
         is_sum = self._is_sum(graph_task, node)
         shut = None if is_sum else self._shut(graph_task, node)
         row = practically_zero(parameter, graph_task, norm, faint, shut, is_sum=is_sum)
@@ -320,8 +331,45 @@ class _Why:
         op = self._op_of(graph_task, node.index)
         constant = "" if op is None else why_constant(op, self._health)
         if constant:
-            row = row._replace(reason=f"{row.reason}: {constant}", advice=_CONSTANT)
+            is_single = op is not None and constant == of_single_values(op)
+            advice = _OVER_MORE if is_single else _CONSTANT
+            return row._replace(reason=f"{row.reason}: {constant}", advice=advice)
+        if shut is None and faint.cause is Cause.FAINT:
+            return self._of_small_weights(row, found, faint)
         return row
+
+    def _of_small_weights(self, row: GradientRow, found: _Found, faint: Faint) -> GradientRow:
+        """The row of a gradient that fell, where it is weights that made it fall.
+
+        Where it fell in one product with the weight's input, that was made small by layers before.
+
+        Args:
+            row: as it is without that.
+            found: where the gradient arrived.
+            faint: where it fell.
+        """
+        modules = self._faint(found.graph_task.id).modules(found.node)
+        if faint.steps == 1:
+            modules = [name.removesuffix(".weight") for name in self.parameters]
+        small: dict[str, tuple[float, float]] = {}
+        for module in modules:
+            weight = self.parameters.get(f"{module}.weight")
+            if weight is None or not weight.norm or weight.shape is None or len(weight.shape) < 2:
+                continue
+            numel, outputs = math.prod(weight.shape), weight.shape[0]
+            factor = weight.norm / math.sqrt(min(outputs, numel // outputs))
+            if factor < _SMALL_FACTOR:
+                small[weight.name] = factor, weight.norm / math.sqrt(numel)
+        fall = math.log(faint.before / row.norm) if row.norm else 0.0
+        if len(small) < 2 or 2 * sum(-math.log(factor) for factor, _ in small.values()) < fall:
+            return row
+        largest = max(size for _, size in small.values())
+        said = (
+            f"the weights of its layers are too small (about {largest:.0e}): each of them shrinks"
+            " what goes through it, forwards and backwards"
+        )
+        row = row._replace(reason=said, advice=_LARGER)
+        return row.at(self._zero_factors.initialised(next(reversed(small))))
 
     def _faint(self, graph_task: int) -> Faintness:
         found = self._faintness.get(graph_task)
@@ -442,7 +490,8 @@ class _Why:
         if self._vanishing.flow(task.id).nodes[node].status in _taken_up(task):
             return self._by_node(parameter, "none", task.id, node)
         if task.inputs:
-            return unreached(parameter, Cause.NOT_IN_INPUTS, graph_task=task.id)
+            row = unreached(parameter, Cause.NOT_IN_INPUTS, graph_task=task.id)
+            return row.at(visible(self._trace.call_site(task.id)))
         is_there = self._vanishing.flow(task.id).nodes[node].status in _IN_NODE
         if task.status is GraphTaskStatus.RUNNING:
             how = "is there now, in its AccumulateGrad" if is_there else "has not come there yet"
@@ -528,6 +577,8 @@ class _Why:
             is_met = any(health.zero for health in known)
             return end if is_met else end._replace(cause=Cause.UNKNOWN)
         hooks = self._vanishing.flow(end.graph_task).hooks(end.node.index)
+        if end.cause is Cause.MASKED and last_name(op) in _PRODUCTS and self._are_weights(op):
+            return end._replace(cause=Cause.ZERO_FACTOR)
         has_looked = end.cause is Cause.HOOK and not any(event.changed for event in hooks)
         if has_looked and any(health.zero == health.numbers for health in known):
             return end._replace(cause=Cause.ZERO_FACTOR)
@@ -537,6 +588,16 @@ class _Why:
         """The dropout that made zeros of everything which a function was given; None: none did."""
         makers = (self._measured.get((row.tensor, row.version), (None,))[0] for row in op.inputs)
         return next((one for one in makers if one is not None and _drops_all(one)), None)
+
+    def _are_weights(self, op: ForwardOpRow) -> bool:
+        """Whether the zeros that a product was given were computed of numbers: they are no mask."""
+        made = [self._zero_factors.computed(row) for row in op.inputs if self._holds_zeros(row)]
+        return bool(made) and all(
+            maker is not None
+            and bool(maker.inputs)
+            and all(row.dtype.startswith(_FLOATS) for row in (*maker.inputs, *maker.outputs))
+            for maker in made
+        )
 
     def _is_difference(self, parameter: ParameterRow, end: Vanished) -> bool:
         """Whether a bias cancels where the weight of its module does not."""
@@ -556,7 +617,12 @@ class _Why:
             return ""
         if row.parameter:
             return f"the parameter {row.parameter}"
-        return f"what {last_name(made)}() gave, at {made.line}" if made and made.line else ""
+        if made is None or not made.line:
+            return ""
+        made = self._zero_factors.computed(row) or made
+        since = self._zero_factors.of(row).made
+        of = "" if since is None or str(since) == made.line else f", of zeros since {since}"
+        return f"what {last_name(made)}() gave, at {made.line}{of}"
 
     def _of_zeros(self, op: ForwardOpRow) -> str:
         """Whether what a product was given of zeros can change, in a sentence; empty: it can."""
@@ -622,6 +688,8 @@ class _Why:
             )
         has_inputs = last is not None and last.inputs > 0
         row = not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
+        if row.cause is Cause.NOT_IN_INPUTS and number is not None:
+            row = row.at(visible(self._trace.call_site(number)))
         if row.cause in _WITHOUT_GRADIENTS and self._is_left_out(parameter.name):
             return unreached(parameter, Cause.NOT_HELD, graph_task=number)
         if row.cause in _WITHOUT_GRADIENTS and row.frame is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.lineage import last_name
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 _MOST_STEPS: Final = 20
 _MOST_OPS: Final = 2_000
+_CASTS: Final = frozenset(
+    {"bfloat16", "clone", "contiguous", "detach", "double", "float", "half", "reshape", "to"}
+)
 
 
 class ZeroFactor(NamedTuple):
@@ -71,6 +75,34 @@ class ZeroFactors:
                 break
             row = behind
         return ZeroFactor("", tensor.requires_grad, made)
+
+    def initialised(self, parameter: str) -> Frame | None:
+        """The line that wrote the values of a parameter before the first pass; None: not known."""
+        memories = {memory for memory, name in self._names.items() if name == parameter}
+        found = [
+            op
+            for op in self._first
+            if op.graph_task == self._first[0].graph_task and op.name.endswith("_")
+            for row in op.outputs
+            if row.memory in memories
+        ]
+        return visible(found[-1].stack) if found else None
+
+    def computed(self, tensor: ForwardTensorRow) -> ForwardOpRow | None:
+        """The function that computed a tensor, not the one that views, casts or copies it."""
+        found, row = None, tensor
+        for _ in range(_MOST_STEPS):
+            maker = self._makers.get((row.tensor, row.version))
+            maker = maker or self._makers.get((row.tensor, 0))
+            if maker is None:
+                return found
+            found = maker
+            given = maker.inputs[0] if maker.inputs else None
+            is_view = given is not None and given.memory == row.memory >= 0
+            if given is None or not (is_view or last_name(maker) in _CASTS):
+                return found
+            row = given
+        return found
 
     def _is_origin(self, given: ForwardTensorRow, made: ForwardTensorRow) -> bool:
         is_same = (given.tensor, given.version) == (made.tensor, made.version)

@@ -55,7 +55,7 @@ def made_in(function: type[Any], place: int) -> tuple[str, int, str] | None:
     if value is None:
         return code.co_filename, line, code.co_name
     found = value.lineno
-    if isinstance(value, ast.Name):
+    if isinstance(value, ast.Name) and value.id not in _unpacked(tree):
         found = max(_set_at(tree, value.id), default=found)
     return code.co_filename, first + found - 1, code.co_name
 
@@ -70,6 +70,45 @@ def defined_at(function: type[Any]) -> tuple[str, int, str] | None:
         lines, first = inspect.getsourcelines(code)
         first += next((n for n, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
     return code.co_filename, first, code.co_name
+
+
+def writes_at(function: type[Any]) -> tuple[str, int, str] | None:
+    """File, line and function of the one line of backward that writes to what was saved.
+
+    Where there is none, or several, the definition of backward; None: not known.
+    """
+    defined = defined_at(function)
+    code = getattr(inspect.unwrap(_backward(function)), "__code__", None)
+    try:
+        lines, first = inspect.getsourcelines(code)  # type: ignore[arg-type]
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return defined
+    saved = _unpacked(tree)
+    found = [
+        target.lineno
+        for node in ast.walk(tree)
+        if (target := _written(node)) is not None and saved & _names_in(target)
+    ]
+    if len(found) != 1 or code is None:
+        return defined
+    return code.co_filename, first + found[0] - 1, code.co_name
+
+
+def _written(node: ast.AST) -> ast.expr | None:
+    """What a statement or a call changes in place; None: nothing."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        return node.func.value if name.endswith("_") and not name.endswith("__") else None
+    if isinstance(node, ast.AugAssign):
+        return node.target
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        return node.targets[0].value
+    return None
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def kept_at(function: type[Any], name: str) -> tuple[str, int, str] | None:
@@ -128,6 +167,20 @@ def _base() -> Any:
 def _names(code: CodeType) -> list[str]:
     inner = [each for each in code.co_consts if isinstance(each, type(code))]
     return [*code.co_names, *(name for each in inner for name in _names(each))]
+
+
+def _unpacked(tree: ast.AST) -> set[str]:
+    """The names of what is taken from ``ctx.saved_tensors``: that line makes no gradient."""
+    return {
+        name.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "saved_tensors"
+        for target in node.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
 
 
 def _set_at(tree: ast.AST, name: str) -> list[int]:

@@ -85,7 +85,9 @@ class Evaluation:
                 each if create_graph else each.detach().clone().requires_grad_() for each in point
             ]
             with _Operators(self.ops):
-                outputs = [each for each in self._apply(leaves) if _is_differentiable(each)]
+                args, results = self._applied(leaves)
+                outputs = [each for each in results if _is_differentiable(each)]
+            before = [each.detach().clone() for each in args]
             if then_at is not None:
                 self._apply([each.detach().clone().requires_grad_() for each in then_at])
             pairs = [
@@ -113,9 +115,18 @@ class Evaluation:
                 torch.equal(now, before) for now, (_, before) in zip(given, pairs, strict=True)
             ):
                 self.about.writes_to_incoming = True
+            self.about.writes_to.update(
+                place
+                for place, now, then in zip(self.call.needs_grad, args, before, strict=True)
+                if not torch.equal(now, then)
+            )
         return list(found)
 
     def _apply(self, point: Point) -> list[Any]:
+        return self._applied(point)[1]
+
+    def _applied(self, point: Point) -> tuple[list[Tensor], list[Any]]:
+        """The arguments that need a gradient, as they were given, and the results."""
         args = [mapped(arg, torch.clone) for arg in self._args]
         for place, value in zip(self.call.needs_grad, point, strict=True):
             args[place] = value.clone()
@@ -125,7 +136,8 @@ class Evaluation:
             raise EvaluationError(
                 f"its forward raises {type(error).__name__} when it is called again"
             ) from error
-        return list(result) if isinstance(result, tuple | list) else [result]
+        given = [args[place] for place in self.call.needs_grad]
+        return given, list(result) if isinstance(result, tuple | list) else [result]
 
 
 class _Operators(TorchDispatchMode):

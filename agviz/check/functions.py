@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import torch
 
 from agviz.analysis.outcome import Outcome
-from agviz.check.backward_code import defined_at, made_in, talks_to_others
+from agviz.check.backward_code import defined_at, made_in, talks_to_others, writes_at
 from agviz.check.evaluation import Evaluation, EvaluationError, unnoticed
 from agviz.check.probes import Prober, SlopeMatch
 from agviz.words.shapes import write_shape
@@ -102,6 +102,8 @@ def _compared(
     prober = Prober(evaluation)
     if about.writes_to_incoming:
         return [_writes(about, call)], ""
+    if about.writes_to:
+        return [_writes_to_arguments(about, call)], ""
     if prober.keeps_state():
         if about.overtaken:
             return [_keeps_state(about, call)], ""
@@ -118,7 +120,11 @@ def _differentiated(
     wrong = [each for each in probes if _is_wrong(each, call)]
     design = _design(about, prober, evaluation, probes, is_wrong=bool(wrong))
     if wrong and not design:
-        return [_wrong(about, call, wrong, probes)], ""
+        found = _wrong(about, call, wrong, probes)
+        if not prober.is_linear() and prober.ignores_incoming():
+            said = f"{found.paragraph} It is the same whatever gradient comes in: multiply by that."
+            found = replace(found, paragraph=said)
+        return [found], ""
     return [], design or _why_unclear(about, probes)
 
 
@@ -263,6 +269,19 @@ def _writes(about: CustomFunction, call: KeptCall) -> FunctionFinding:
         "torch hands the same tensor to other nodes, whose gradients become wrong, too. Use an"
         " operation that is not in place, or a clone of the gradient.",
         defined_at(about.function),
+        call,
+    )
+
+
+def _writes_to_arguments(about: CustomFunction, call: KeptCall) -> FunctionFinding:
+    names = [about.argument(place) for place in sorted(about.writes_to)]
+    return FunctionFinding(
+        Outcome.FOUND,
+        f"the backward of {about.name} changes {' and '.join(names)}, which forward was given",
+        "What comes later in the same backward pass, and had saved it, computes its gradients with"
+        " other numbers than the forward did; written through .data, torch does not notice. Give"
+        " the gradient back, and change parameters in the optimizer's step.",
+        writes_at(about.function),
         call,
     )
 

@@ -59,7 +59,9 @@ class CustomFunction:
         self.is_differentiated_twice = False
         """Whether its backward ran with ``create_graph``."""
         self.is_scaled = False
-        """Whether a gradient that came in for a scalar was not 1."""
+        """Whether a gradient that came in was not 1 throughout."""
+        self.writes_to: set[int] = set()
+        """Places of the arguments whose memory its backward changes."""
         self.writes_to_incoming = False
         """Whether its backward changes the gradient that it is given."""
 

@@ -303,15 +303,13 @@ class GradientWatch(CheckForward):
             call.kept.captured = call.captured
         self.calls.after(function, args, call.kept)
         about = self.calls.functions[function]
-        scalars = [each.dim() == 0 for each in given]
         number = about.calls
 
         def note(incoming: tuple[Tensor | None, ...]) -> None:
             about.overtaken += about.calls > number
             about.is_differentiated_twice |= torch.is_grad_enabled()
             about.is_scaled |= any(
-                is_scalar and each is not None and bool((each != 1).any())
-                for is_scalar, each in zip(scalars, incoming, strict=False)
+                each is not None and bool((each != 1).any()) for each in incoming
             )
 
         cast("Any", nodes[0]).register_prehook(note)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from agviz.ranks.whatif import Estimate
     from agviz.ranks.work import OwnTimes
 
-_WORST: Final = (Outcome.FOUND, Outcome.CANT_TELL, Outcome.NOTHING_UNUSUAL)
+WORST: Final = (Outcome.FOUND, Outcome.CANT_TELL, Outcome.NOTHING_UNUSUAL)
+"""All outcomes, the worst first."""
 _MOST_SHOWN: Final = 16
 """Ranks in a table; of more, the first and those in which something is unusual."""
 _NOTABLE: Final = 0.05
@@ -63,7 +64,7 @@ def explain(path: Path, *, as_json: bool, verbose: bool) -> int:
         console = stdout_console()
         show([each.verdict for each in found], console, verbose=verbose)
         _remarks(folder, console)
-    worst = min(found, key=lambda each: _WORST.index(each.verdict.outcome))
+    worst = min(found, key=lambda each: WORST.index(each.verdict.outcome))
     return EXIT_CODES[worst.verdict.outcome]
 
 
@@ -330,15 +331,12 @@ def _estimates(
     return found, ""
 
 
-def why_not(path: Path, parameter: str | None, *, as_json: bool) -> int:
+def why_not(path: Path, parameter: str, *, as_json: bool) -> int:
     """Print why a parameter has no gradient on some ranks, or another one; return 0, 1 or 2.
 
     Raises:
-        agviz.errors.AgvizError: no parameter is named.
         agviz.errors.TraceError: the folder holds no ranks, or a file is damaged.
     """
-    if parameter is None:
-        raise AgvizError("say which parameter: agviz why FOLDER NAME")
     folder = Folder.open(path)
     rows: dict[int, list[GradientRow]] = {}
     facts: dict[int, list[Any]] = {}
@@ -364,7 +362,7 @@ def why_not(path: Path, parameter: str | None, *, as_json: bool) -> int:
         _show_why(rows, buckets, stdout_console())
         if is_unequal and values is not None:
             show([values.verdict], stdout_console())
-    worst = min(outcomes, key=_WORST.index)
+    worst = min(outcomes, key=WORST.index)
     return EXIT_CODES[Outcome.FOUND if is_unequal else worst]
 
 

@@ -3,6 +3,7 @@
   agviz why FILE                   what is wrong, and all parameters at a glance
   agviz why FILE encoder.weight    one of them, and the line that cut it off from the loss
   agviz why FILE encoder           those of a module
+  agviz why FOLDER                 all parameters of all ranks
   agviz why FOLDER encoder.weight  one of them on all ranks, and whether it is equal on them
 
 A parameter that got a gradient in one of the last 20 backward passes has one; --graph-task asks
@@ -19,12 +20,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.gradients import WORDS, Group, norms
+from agviz.analysis.gradients import WORDS, Gradients, Group, norms
 from agviz.analysis.outcome import EXIT_CODES, Outcome
 from agviz.analysis.source import source_line
 from agviz.analysis.why import why
 from agviz.cli import of_ranks
 from agviz.cli.console import headed_table, stdout_console, styled, write
+from agviz.ranks.answers.found import numbers
+from agviz.ranks.folder import Folder
 from agviz.traces.reader import Trace
 from agviz.words.documents import head
 from agviz.words.shapes import write_shape
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from agviz.analysis.gradients import GradientRow, Gradients
+    from agviz.analysis.gradients import GradientRow
 
 _GLYPHS: Final = {
     "some": "[green]✓[/]",
@@ -77,6 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Print the answer; return 0, 1 or 2 by the outcome."""
+    if arguments.file.is_dir() and arguments.parameter is None:
+        return _on_all_ranks(arguments)
     if arguments.file.is_dir():
         return of_ranks.why_not(arguments.file, arguments.parameter, as_json=arguments.json)
     with Trace.open(arguments.file) as trace:
@@ -91,6 +96,35 @@ def execute(arguments: argparse.Namespace) -> int:
     if is_one and not answer[0].is_there:
         return EXIT_CODES[Outcome.FOUND]
     return EXIT_CODES[answer.outcome]
+
+
+def _on_all_ranks(arguments: argparse.Namespace) -> int:
+    """Print what is to be said of the ranks of a folder, of those alike once; return 0, 1 or 2.
+
+    What has a gradient on one rank is trained; it is left out where another one has none for it.
+    """
+    answers = {
+        file.number: why(trace, None, arguments.graph_task)
+        for file, trace in Folder.open(arguments.file).traces()
+    }
+    trained = {row.parameter for answer in answers.values() for row in answer if row.is_there}
+    found: dict[tuple[object, ...], tuple[Gradients, list[int]]] = {}
+    for number, whole in answers.items():
+        rows = [row for row in whole if row.gradient != "none" or row.parameter not in trained]
+        answer = Gradients(rows, whole.hint, whole.doubt)
+        key = tuple((row.parameter, row.gradient, row.reason) for row in answer)
+        found.setdefault(key, (answer, []))[1].append(number)
+    if arguments.json:
+        ranks = {number: as_json(answer) for answer, of in found.values() for number in of}
+        print(json.dumps({**head("why-ranks"), "ranks": ranks}, indent=2))
+    else:
+        console = stdout_console()
+        for answer, of in found.values():
+            write(f"{numbers(of)}:", console, indent=0)
+            show_all(answer, console, verbose=arguments.verbose)
+            console.print()
+    outcomes = {answer.outcome for answer, _ in found.values()}
+    return EXIT_CODES[next(each for each in of_ranks.WORST if each in outcomes)]
 
 
 def as_json(answer: Gradients) -> dict[str, Any]:

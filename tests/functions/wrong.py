@@ -421,3 +421,32 @@ class MatmulSecondOfFirst(Function):
         a, b = ctx.saved_tensors
         inner = g * (1 - torch.tanh(a @ b) ** 2)
         return inner @ b.t(), a.t() @ g
+
+
+@case(lambda: (rand(8, 5),), "x")
+class LogSumExpOfItself(Function):
+    @staticmethod
+    def forward(ctx, x):
+        e = (x - x.amax(-1, keepdim=True)).exp()
+        ctx.save_for_backward(e / e.sum(-1, keepdim=True))
+        return x.logsumexp(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        (p,) = ctx.saved_tensors
+        return p
+
+
+@case(lambda: (rand(6, 4), rand(4, 4)), "weight, which forward was given")
+class StepsInBackward(Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight = ctx.saved_tensors
+        step = x.t() @ g
+        weight.data.add_(step, alpha=-0.1)
+        return g @ weight.t(), step

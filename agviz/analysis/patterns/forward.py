@@ -285,10 +285,9 @@ def _pow(blame: Blame) -> Finding | None:
             singular.POW, f"the base is 0 {places(base.zero)}, and the exponent is negative"
         )
     if base.min is not None and base.min < 0 and blame.wrong.nan:
-        return Finding(
-            "pow of a negative base",
+        return _finding(
+            singular.NEGATIVE_BASE,
             f"the base goes down to {number(base.min)}, and the exponent is no whole number",
-            "Take the power of the absolute value, or clamp the base.",
         )
     return None
 

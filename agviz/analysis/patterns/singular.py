@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.evidence import SQUARE, base_name
-from agviz.analysis.measures import LARGEST, bad, counts, magnitude, places
+from agviz.analysis.measures import LARGEST, bad, counts, magnitude, number, places
 from agviz.analysis.origins import OriginKind
 from agviz.analysis.patterns.finding import Finding
 from agviz.analysis.patterns.fused import fused
@@ -29,6 +29,7 @@ NORM: Final = "norm at zero"
 LOG: Final = "log of zero"
 DIVISION: Final = "division by zero"
 POW: Final = "pow with zero base"
+NEGATIVE_BASE: Final = "pow of a negative base"
 EXP: Final = "overflow of exp"
 SOFTMAX: Final = "softmax of a row of -inf"
 VARIANCE: Final = "normalisation with zero variance"
@@ -44,6 +45,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     ),
     DIVISION: "Add a small eps to the divisor, or clamp it away from 0.",
     POW: "Clamp the base away from 0, or add a small eps to it.",
+    NEGATIVE_BASE: "Clamp the base from below, or take the power of its absolute value.",
     EXP: (
         "Bound the argument, or subtract its maximum first, as softmax and logsumexp do by"
         " themselves."
@@ -83,6 +85,9 @@ class Singular(NamedTuple):
 
 BEHIND: Final = " behind "
 """In the name of a pattern: what let through what was not meant to count."""
+_NO_TRAPS: Final = {(NORM, "masked_fill"), *((NEGATIVE_BASE, behind) for behind in _MASKS.values())}
+"""Torch's own derivative of a norm masks, and this is the derivative of that; the logarithm of a
+negative number is NaN whatever comes in."""
 _HIDING: Final = {"torch.where", "masked_fill", "nan_to_num"}
 """Those of them by which a program hides what is not finite."""
 _SAFE: Final = (
@@ -101,8 +106,8 @@ def zero_times_infinity(evidence: Evidence) -> Finding | None:
     if not 0 < wrong.nan <= zeros:  # element by element
         return None
     found = of_node(evidence)
-    if found is not None and found.pattern == NORM and behind == "masked_fill":
-        return None  # torch's own derivative of a norm masks, and this is the derivative of that
+    if found is not None and (found.pattern, behind) in _NO_TRAPS:
+        return None
     if found is not None and found.pattern == LOG and behind == "a mask":
         return _factor_of_zero(found, zeros)
     what = "inf"
@@ -371,6 +376,13 @@ def _is_variance(behind: list[str]) -> bool:
 
 def _pow(evidence: Evidence) -> Singular | None:
     health = _value(evidence, "self")
+    by_exponent = evidence.outputs.get(1)
+    if by_exponent is not None and by_exponent.nan and health is not None and (health.min or 0) < 0:
+        return Singular(
+            NEGATIVE_BASE,
+            f"the base goes down to {number(health.min or 0)}, and the derivative by the exponent"
+            " holds the logarithm of the base",
+        )
     exponent = _number(evidence, "exponent")
     given = _value(evidence, "exponent")
     smallest = exponent if exponent is not None else given.min if given is not None else None

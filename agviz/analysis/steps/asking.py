@@ -13,6 +13,7 @@ from agviz.analysis.steps import (
     spoiling,
     still,
     undoing,
+    weighing,
 )
 from agviz.analysis.steps.run import RunSteps
 
@@ -32,15 +33,18 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     run = RunSteps(trace)
     causes = [
         *idling.idle(run),
-        *(list(clearing.cleared(run)) or clearing.kept(run)),
+        *(list(clearing.cleared(run)) or list(clearing.kept(run)) or clearing.mixed(run)),
+        *clearing.given_back(run),
         *holding.holding(run),
         *holding.held_twice(run),
+        *holding.frozen(run),
         *rates.rates(run),
         *still.still(run),
         *spoiling.never_steps(run),
         *undoing.set_back(run),
         *undoing.shrunk(run),
         *undoing.unclipped(run),
+        *weighing.unequal(run),
     ]
     if not any(found.kind in {"replaced", "unregistered"} for found in causes):
         causes += holding.without_gradient(run)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.program_writes import written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import calls, is_clear
+from agviz.analysis.steps.source_calls import calls, is_clear, is_set_to_zero
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.analysis.steps.run import RunSteps, Stepping, TakenStep
     from agviz.measure.values import Health
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
 
@@ -22,6 +24,8 @@ _LEAST_KEPT: Final = 3
 _LEAST_CLEARED: Final = 3
 _CLEARING: Final = (".zero_", ".fill_", "_foreach_zero_")
 _MOST_OPS: Final = 2_000
+_FEW: Final = 8
+"""Passes between two steps that are looked at."""
 
 
 def kept(run: RunSteps) -> Iterator[StepFinding]:
@@ -53,6 +57,65 @@ def kept(run: RunSteps) -> Iterator[StepFinding]:
                 if taken.fact.is_kept
             ),
         )
+
+
+def mixed(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers that step on what another's loss left in ``.grad``, besides their own."""
+    for each in run.optimizers:
+        found = [
+            left
+            for last, taken in itertools.pairwise(each.steps)
+            if (left := _left_by_another(run, each, last, taken)) is not None
+        ]
+        if len(found) < _LEAST_KEPT or len(found) * 2 < len(each.steps) - 1:
+            continue
+        first, own = (visible(run.trace.call_site(number)) for number in found[-1])
+        if first is None or own is None or (first.file, first.line) == (own.file, own.line):
+            continue
+        if is_set_to_zero(run.trace, each.stepped):
+            continue
+        made = "" if each.made is None else f" (made in line {each.made.line})"
+        yield StepFinding(
+            kind="mixed",
+            heading=f"{each.name} steps on gradients of two losses",
+            frame=each.stepped,
+            paragraph=(
+                f"Before {len(found):,} of {plural(len(each.steps), 'step')} of"
+                f" {each.name}{made}, backward in line {first.line}, after which another optimizer"
+                f" stepped, left gradients in what it holds; backward in line {own.line} added its"
+                " own to them, so that each step follows their sum. Call zero_grad() of this"
+                f" optimizer between the two, right before line {own.line}."
+            ),
+        )
+
+
+def _left_by_another(
+    run: RunSteps, each: Stepping, last: TakenStep, taken: TakenStep
+) -> tuple[int, int] | None:
+    """A pass for another optimizer, and the one before a step that added to what it had left.
+
+    Both reach what the optimizer holds, which was not cleared in between. None: there are no such.
+    """
+    ids = run.passes.ids
+    between = ids[bisect_left(ids, last.graph_task + 1) : bisect_left(ids, taken.graph_task + 1)]
+    if not 2 <= len(between) <= _FEW:
+        return None
+    held = {row.name for row in each.held if row.name}
+    own = between[-1]
+    stepped = [
+        other.graph_task
+        for optimizer in run.optimizers
+        if held.isdisjoint(row.name for row in optimizer.held)
+        for other in optimizer.steps
+        if between[0] <= other.graph_task < own
+    ]
+    if not stepped:
+        return None
+    now = [row for row in run.trace.parameters(own) if row.name in held and row.node is not None]
+    left = stepped[-1]
+    reached = {row.name for row in run.trace.parameters(left) if row.node is not None}
+    is_added = bool(now) and all(row.had_grad and row.name in reached for row in now)
+    return (left, own) if is_added else None
 
 
 def cleared(run: RunSteps) -> Iterator[StepFinding]:
@@ -148,3 +211,35 @@ def _are_zero(run: RunSteps, each: Stepping) -> bool:
             known = run.arrived(task)
             arrived += any(known.get(row.parameter, 0.0) > 0 for row in taken.sample)
     return arrived >= _LEAST_CLEARED
+
+
+def given_back(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers that find no ``.grad``, since ``grad()`` gave back what they hold gradients of."""
+    calls_of_grad = [task for task in run.trace.graph_tasks.outermost if not task.accumulate_grad]
+    for each in run.optimizers:
+        if len(each.steps) < 2 or any(
+            taken.fact.reached or taken.fact.without_grad < taken.fact.held for taken in each.steps
+        ):
+            continue
+        before = [task for task in calls_of_grad if task.id <= each.steps[-1].graph_task][-_FEW:]
+        held = {row.name for row in each.held if row.name}
+        found = [
+            task.id
+            for task in before
+            if any(
+                row.name in held and row.node is not None for row in run.trace.parameters(task.id)
+            )
+        ]
+        if not found:
+            continue
+        yield StepFinding(
+            kind="given back",
+            heading=f"{each.name} steps without any gradient: grad() fills no .grad",
+            frame=visible(run.trace.call_site(found[-1])) or each.stepped,
+            paragraph=(
+                f"At all {len(each.steps):,} steps none of the {len(each.held):,} parameters that"
+                f" {each.name} holds had a .grad, where step looks for it. torch.autograd.grad"
+                " gives gradients back and leaves .grad as it is. Call loss.backward() instead, or"
+                " put them there: p.grad = g."
+            ),
+        )

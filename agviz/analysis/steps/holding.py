@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps.finding import StepFinding, listed, parameters
+from agviz.analysis.steps.source_calls import freezing, is_unfrozen, parts_named
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -81,6 +82,45 @@ def held_twice(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             return
+
+
+def frozen(run: RunSteps) -> Iterator[StepFinding]:
+    """What the line that makes an optimizer names, and that is frozen throughout."""
+    for each in run.optimizers:
+        rows = [row for row in each.held if row.name and not row.requires_grad]
+        if each.made is None or not rows or is_unfrozen(run.trace, each.made):
+            continue
+        named = parts_named(run.trace, each.made, each.name)
+        found = [row.name for row in rows if _owner(row.name) in named]
+        if not found:
+            continue
+        owner = _owner(found[0])
+        line = freezing(run.trace, each.made, owner)
+        by = ""
+        if line is not None:
+            by = f" in line {line.line}"
+            if "from_pretrained" in line.source:
+                by += ": nn.Embedding.from_pretrained freezes unless it is given freeze=False"
+        many = len(found) > 1
+        are, they = ("are", "They get") if many else ("is", "It gets")
+        yield StepFinding(
+            kind="frozen",
+            heading=f"{each.name} was given {parameters(found)}, which {are} frozen",
+            frame=line or each.made,
+            paragraph=(
+                f"{they} no gradient (requires_grad is False{by}), and no step moves"
+                f" {'them' if many else 'it'}, though line {each.made.line} hands"
+                f" {'them' if many else 'it'} to the optimizer. Set requires_grad_(True) if"
+                f" {'they are' if many else 'it is'} to be trained, or leave"
+                f" {'them' if many else 'it'} out there."
+            ),
+        )
+
+
+def _owner(name: str) -> str:
+    """The last part of the module that owns a parameter; of one without a module, its name."""
+    owner, _, own = name.rpartition(".")
+    return owner.rpartition(".")[2] or own
 
 
 def note(run: RunSteps) -> str:

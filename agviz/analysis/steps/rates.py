@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_schedule, made_at
+from agviz.analysis.steps.source_calls import (
+    BEYOND,
+    calls,
+    clips,
+    is_load,
+    is_schedule,
+    made_at,
+    used_up,
+)
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -55,6 +63,10 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
         by = "by its scheduler " if lines else ""
         peak = max(known)
         if peak == 0:
+            loaded = _loaded(run, each, lines)
+            if loaded is not None:
+                yield loaded
+                continue
             made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
             by += "" if made is None else f"(made at {made}) "
             yield StepFinding(
@@ -85,6 +97,44 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                 ),
                 evidence=(f"so small from step {began.number} on",),
             )
+
+
+def _loaded(run: RunSteps, each: Stepping, schedules: Sequence[Frame]) -> StepFinding | None:
+    """The rate of 0 that a state dict brought; None: the program's text does not show it."""
+    lines = calls(run.trace, each.stepped, is_load)
+    written = _written(run, each)
+    if len(lines) != 1 or (schedules and not written):
+        return None
+    was = f", though it was made with {number(written)}" if written else ""
+    also = ""
+    if schedules:
+        also = f" The scheduler that steps in line {schedules[0].line} may have set it, too."
+    return StepFinding(
+        kind="rate 0",
+        heading=f"the learning rate of {each.name} is 0 in all {len(each.steps):,} steps",
+        frame=lines[0],
+        paragraph=(
+            f"No step of {each.name} can change anything{was}: load_state_dict puts the saved"
+            " learning rate in its place, as a schedule left it at its end." + also + " Set"
+            " group['lr'] of its param_groups after that line, or load the state of the model only."
+        ),
+    )
+
+
+def _written(run: RunSteps, each: Stepping) -> float:
+    """The learning rate that is written where an optimizer is made; 0: no number is."""
+    rates: list[float] = []
+
+    def fits(call: ast.Call, name: str) -> bool:
+        given = {word.arg: word.value for word in call.keywords}.get("lr")
+        if name.rpartition(".")[2] != each.name or call.lineno != getattr(each.made, "line", -1):
+            return False
+        if isinstance(given, ast.Constant) and isinstance(given.value, int | float):
+            rates.append(float(given.value))
+        return True
+
+    calls(run.trace, each.made, fits)
+    return rates[0] if len(rates) == 1 else 0.0
 
 
 def _set(by: str) -> str:
@@ -190,7 +240,7 @@ def _leap(run: RunSteps) -> StepFinding | None:
                 kind="leaps",
                 heading=f"a step of {each.name}{at} changed parameters by"
                 f" {number(change / norm)} times their norm",
-                frame=each.made,
+                frame=_clip_of_nothing(run, each, gradient) or each.made,
                 paragraph=(
                     f"Step {taken.number} of {each.name} moved parameters whose norm was"
                     f" {number(norm)} by {number(change)}; their gradient was {number(gradient)}."
@@ -208,11 +258,25 @@ def _remedy(run: RunSteps, each: Stepping, gradient: float) -> str:
     lines = clips(run.trace, each.stepped)
     if len(lines) == 1 and gradient > BEYOND * lines[0][1]:
         frame, limit = lines[0]
+        if (gone := used_up(run.trace, frame)) is not None:
+            return (
+                f"or have line {frame.line} clip gradients: it is given {gone.name}, an iterator"
+                f" that line {gone.taken} has used up, so that it clips nothing. Make it a list in"
+                f" line {gone.made}."
+            )
         return (
             f"or look at line {frame.line}, where gradients are clipped to {number(limit)}: this"
             " one was not. The order is zero_grad, backward, clip_grad_norm_, step."
         )
     return "or clip the gradients if it is they that are too large."
+
+
+def _clip_of_nothing(run: RunSteps, each: Stepping, gradient: float) -> Frame | None:
+    """The line that is to clip a gradient, and is given no parameters; None: there is none."""
+    lines = clips(run.trace, each.stepped)
+    if len(lines) != 1 or gradient <= BEYOND * lines[0][1]:
+        return None
+    return lines[0][0] if used_up(run.trace, lines[0][0]) is not None else None
 
 
 def _climbs(run: RunSteps, each: Stepping) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.loss_scale import loss_scale
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
         StepSampleRow,
         UnheldRow,
     )
+
+
+_FEW: Final = 8
+"""Passes before a step that are looked at."""
 
 
 class TakenStep(NamedTuple):
@@ -139,7 +143,9 @@ class RunSteps:
         return min(wrong, default=None)
 
     def pass_before(self, taken: TakenStep, last: TakenStep | None) -> GraphTaskRow | None:
-        """The only pass between a step and the last one of its optimizer; None: there are others.
+        """The only pass before a step, after the last one, that reaches what is measured there.
+
+        None: there is none, or there are several.
 
         Args:
             taken: the step.
@@ -147,7 +153,12 @@ class RunSteps:
         """
         after = -1 if last is None else last.graph_task
         ids = self.passes.ids
-        between = self.passes[bisect_left(ids, after + 1) : bisect_left(ids, taken.graph_task + 1)]
+        between: Sequence[GraphTaskRow] = self.passes[
+            bisect_left(ids, after + 1) : bisect_left(ids, taken.graph_task + 1)
+        ]
+        if 1 < len(between) <= _FEW:
+            names = {row.parameter for row in taken.sample if row.parameter}
+            between = [task for task in between if names & self.arrived(task).keys()]
         return between[0] if len(between) == 1 else None
 
     def arrived(self, task: GraphTaskRow) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import parsed, with_functions
 from agviz.traces.rows import Frame
@@ -118,12 +118,167 @@ def clips(trace: Trace, beside: Frame | None) -> list[tuple[Frame, float]]:
     return list(zip(calls(trace, beside, fits), limits, strict=True))
 
 
+_ITERATORS: Final = frozenset(
+    {"chain", "filter", "iter", "map", "named_parameters", "parameters", "zip"}
+)
+"""What gives an iterator, whose items can be taken once."""
+_NOT_TAKING: Final = frozenset({"id", "isinstance", "print", "repr", "type"})
+
+
+class UsedUp(NamedTuple):
+    """An iterator that a call is given when another one has taken all of it."""
+
+    name: str
+    made: int
+    """The line that makes it."""
+    taken: int
+    """The line of the call that takes all of it."""
+
+
+def used_up(trace: Trace, call: Frame) -> UsedUp | None:
+    """What a line is given as the first argument of a call, where that is an iterator at its end.
+
+    None: it is none, or nobody is seen to have taken its items.
+
+    Args:
+        trace: holds the text of the file.
+        call: the line.
+    """
+    nodes = [
+        node
+        for function, node in with_functions(parsed(trace.source(call.file)))
+        if function == call.function
+    ]
+    calls_ = [node for node in nodes if isinstance(node, ast.Call)]
+    given = {
+        node.args[0].id
+        for node in calls_
+        if node.lineno == call.line and node.args and isinstance(node.args[0], ast.Name)
+    }
+    for name in given:
+        made = [
+            node
+            for node in nodes
+            if isinstance(node, ast.Assign)
+            and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
+        ]
+        taken = [
+            node.lineno
+            for node in calls_
+            if _last_name(node) not in _NOT_TAKING
+            and any(isinstance(each, ast.Name) and each.id == name for each in node.args)
+            and made
+            and made[0].lineno < node.lineno < call.line
+        ]
+        if len(made) == 1 and taken and _is_iterator(made[0].value):
+            return UsedUp(name, made[0].lineno, taken[0])
+    return None
+
+
+def _is_iterator(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        return _last_name(value) in _ITERATORS
+    return isinstance(value, ast.GeneratorExp)
+
+
+def _last_name(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
 def is_clear(_call: ast.Call, name: str) -> bool:
     """Whether it is ``zero_grad``."""
     return name.endswith("zero_grad")
+
+
+def is_set_to_zero(trace: Trace, beside: Frame | None) -> bool:
+    """Whether the file of a frame clears gradients by zeros, which a pass then adds to."""
+
+    def fits(call: ast.Call, name: str) -> bool:
+        keeps = {word.arg: word.value for word in call.keywords}.get("set_to_none")
+        is_kept = keeps is not None and not (isinstance(keeps, ast.Constant) and keeps.value)
+        return is_kept or name.endswith(("grad.zero_", "_foreach_zero_"))
+
+    return bool(calls(trace, beside, fits))
+
+
+def is_load(_call: ast.Call, name: str) -> bool:
+    """Whether it is ``optimizer.load_state_dict``."""
+    owner, _, method = name.rpartition(".")
+    return method == "load_state_dict" and "opt" in owner.lower()
 
 
 def is_new_scale(call: ast.Call, name: str) -> bool:
     """Whether it is ``scaler.update(...)`` with a scale."""
     owner, _, method = name.rpartition(".")
     return method == "update" and "scale" in owner.lower() and bool(call.args or call.keywords)
+
+
+def parts_named(trace: Trace, made: Frame, name: str) -> set[str]:
+    """The attributes that are named in the call that makes an optimizer, as ``model.head`` is.
+
+    Args:
+        trace: holds the text of the file.
+        made: a line of the call.
+        name: of the optimizer's class.
+    """
+    return {
+        part.attr
+        for _, node in with_functions(parsed(trace.source(made.file)))
+        if isinstance(node, ast.Call)
+        and _last_name(node) == name
+        and node.lineno <= made.line <= (node.end_lineno or node.lineno)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute)
+    }
+
+
+def is_unfrozen(trace: Trace, beside: Frame) -> bool:
+    """Whether the file of a frame switches ``requires_grad`` on, or not by a constant."""
+    found = calls(
+        trace,
+        beside,
+        lambda call, name: (
+            "unfreeze" in name
+            or (name.endswith("requires_grad_") and not (call.args and _is_false(call.args[0])))
+        ),
+    )
+    return bool(found) or any(
+        not _is_false(node.value) for node in _sets_requires_grad(trace, beside)
+    )
+
+
+def freezing(trace: Trace, beside: Frame, part: str) -> Frame | None:
+    """The one line of the file of a frame that freezes an attribute; None: it is not seen."""
+    lines = trace.source(beside.file)
+    found = {
+        node.lineno: function
+        for function, node in with_functions(parsed(lines))
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and _last_name(node.value) == "from_pretrained"
+        and any(isinstance(each, ast.Attribute) and each.attr == part for each in node.targets)
+        and not any(word.arg == "freeze" for word in node.value.keywords)
+    }
+    for frame in calls(trace, beside, lambda _, name: name.endswith("requires_grad_")):
+        found[frame.line] = frame.function
+    found |= {node.lineno: beside.function for node in _sets_requires_grad(trace, beside)}
+    if len(found) != 1:
+        return None
+    ((line, function),) = found.items()
+    return Frame(beside.file, line, function, False, lines[line - 1].strip())
+
+
+def _sets_requires_grad(trace: Trace, beside: Frame) -> list[ast.Assign]:
+    return [
+        node
+        for node in ast.walk(parsed(trace.source(beside.file)))
+        if isinstance(node, ast.Assign)
+        and any(
+            isinstance(each, ast.Attribute) and each.attr == "requires_grad"
+            for each in node.targets
+        )
+    ]
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False

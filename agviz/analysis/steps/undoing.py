@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_clip
+from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_clip, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -28,6 +29,10 @@ _STILL: Final = 1e-5
 _LARGE: Final = 1e4
 """A norm that no gradient has in a training that goes well."""
 _MOST_OPS: Final = 2_000
+_BESIDE: Final = 4
+"""Passes before and after one, among which others may have a loss scale."""
+_ABOUT: Final = 0.5
+"""Of what a loss scale leaves of a gradient: clipping may take some more."""
 
 
 def set_back(run: RunSteps) -> Iterator[StepFinding]:
@@ -73,12 +78,26 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
             continue
         lines = calls(run.trace, each.stepped, is_clip)
         frame = lines[0] if len(lines) == 1 else each.stepped
+        of_others = _scale_of_others(run, left)
+        if left.change > _STILL and not of_others:
+            continue
         seen = (
             f"At each of {plural(left.steps, 'step')} of {each.name} that were measured, at most"
             f" {left.share:.1g} of the gradient that backward had computed was left, and no step"
             f" changed a parameter by more than {left.change:.1g} of its norm"
         )
-        if left.scale > 1:
+        if of_others:
+            yield StepFinding(
+                kind="not scaled",
+                heading=f"the loss is not scaled, but what {each.name} gets of it is unscaled",
+                frame=visible(run.trace.call_site(left.graph_task)),
+                paragraph=(
+                    f"{seen}. Other losses are multiplied by {number(of_others)} before backward,"
+                    " this one is not; the GradScaler's step divides its gradients by that all the"
+                    " same. Call scaler.scale(loss).backward() here, too."
+                ),
+            )
+        elif left.scale > 1:
             yield StepFinding(
                 kind="clipped",
                 heading="gradients are made small while they are still scaled",
@@ -139,10 +158,23 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
                 f"It is given the norm {number(limit)}, but at each of {len(beyond):,} steps that"
                 " were measured, the gradient of a single parameter was larger"
                 f" ({number(min(beyond))} to {number(max(beyond))}), and just what backward had"
-                " computed. It was called before backward, when there was no gradient, or for other"
-                " parameters. The order is zero_grad, backward, clip_grad_norm_, step."
+                f" computed. {unclipped_by(run, frame)}"
             ),
         )
+
+
+def unclipped_by(run: RunSteps, clip: Frame) -> str:
+    """Why a call of ``clip_grad_norm_`` has no effect, and what to do, in sentences."""
+    gone = used_up(run.trace, clip)
+    if gone is not None:
+        return (
+            f"{gone.name} is an iterator (line {gone.made}), which line {gone.taken} has used up:"
+            f" here it gives nothing more to clip. Make it a list in line {gone.made}."
+        )
+    return (
+        "It was called before backward, when there was no gradient, or for other parameters. The"
+        " order is zero_grad, backward, clip_grad_norm_, step."
+    )
 
 
 class _Left(NamedTuple):
@@ -154,6 +186,18 @@ class _Left(NamedTuple):
     scale: float
     largest: float
     """The largest norm of a gradient that a pass computed, without the scale."""
+    graph_task: int
+    """The last pass of those that were looked at."""
+
+
+def _scale_of_others(run: RunSteps, left: _Left) -> float:
+    """The loss scale of passes beside one without, by which its gradients were divided; 0: none."""
+    if left.scale != 1:
+        return 0.0
+    place = bisect_left(run.passes.ids, left.graph_task)
+    beside = run.passes[max(0, place - _BESIDE) : place + _BESIDE]
+    scales = (run.scale(task) for task in beside if task.id != left.graph_task)
+    return next((scale for scale in scales if scale > 1 and _ABOUT < left.share * scale < 2), 0.0)
 
 
 def _left(run: RunSteps, each: Stepping) -> _Left | None:
@@ -163,10 +207,10 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
         for row in taken.sample
         if row.change is not None and row.norm
     ]
-    if not changes or max(changes) > _STILL:
+    if not changes:
         return None
     shares: list[float] = []
-    scale, steps, largest, last = 1.0, 0, 0.0, None
+    scale, steps, largest, last, seen = 1.0, 0, 0.0, None, -1
     for taken in each.steps:
         task = run.pass_before(taken, last)
         last = taken
@@ -190,11 +234,12 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
             )
             shares.append(max(found))
             steps += 1
+            seen = task.id
         if steps >= 2 * _LEAST:
             break
     if steps < _LEAST or max(shares) > _SHRUNK:
         return None
-    return _Left(steps, max(shares), max(changes), scale, largest)
+    return _Left(steps, max(shares), max(changes), scale, largest, seen)
 
 
 def _is_used_first(run: RunSteps, names: set[str]) -> bool:

@@ -27,7 +27,7 @@ def program() -> nn.Module:
     model = Network()
     optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
     loss = F.cross_entropy(model(torch.randn(4, 4)), torch.tensor([0, 1, 0, 1]))
-    loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])
+    loss.backward(inputs=[p for group in optimizer.param_groups for p in group["params"]])  # cause
     optimizer.step()
     return model
 

@@ -1,0 +1,121 @@
+"""Micro batches whose means count the same, though they are over unlike numbers of targets.
+
+The gradient of ``nll_loss`` has one number for each target that counts. That of a mean is what came
+in, divided by their number; that of a sum is not.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.measures import magnitude
+from agviz.analysis.steps.finding import StepFinding
+from agviz.traces.rows import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.traces.rows import Frame, GraphTaskRow
+
+_LOSSES: Final = frozenset({"NllLossBackward0", "NllLoss2DBackward0"})
+_LEAST: Final = 4.0
+"""Times as many targets as in the smallest: micro batches that are cut to like sizes have less."""
+_MOST_PASSES: Final = 32
+"""Before a step; of one with more, nothing is said."""
+_MOST_STEPS: Final = 4
+"""That are looked at, the first ones."""
+_MOST_NODES: Final = 20_000
+
+
+class _Mean(NamedTuple):
+    """A loss that is a mean over targets."""
+
+    targets: int
+    weight: float
+    """The gradient that came to it."""
+    frame: Frame | None
+    """The line that made what backward was called on."""
+
+
+def unequal(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers whose steps follow a mean of means over unlike numbers of targets."""
+    for each in run.optimizers:
+        found = _of_first_steps(run, each)
+        if found is None:
+            continue
+        counts = [mean.targets for mean in found]
+        least, most = min(counts), max(counts)
+        shown = ", ".join(map(str, counts[:_MOST_STEPS]))
+        more = ", …" if len(counts) > _MOST_STEPS else ""
+        yield StepFinding(
+            kind="weighed",
+            heading=f"means over {least:,} and over {most:,} targets count the same",
+            frame=found[-1].frame,
+            paragraph=(
+                f"Gradients of {len(counts):,} backward passes are added up before a step of"
+                f" {each.name}. Their losses are means over {shown}{more} targets of equal weight,"
+                f" so that a target of the smallest counts {most / least:.2g} times as much as one"
+                " of the largest: that is not the gradient of the mean over all targets. Sum each"
+                " loss (reduction='sum'), and divide by the number of targets of all."
+            ),
+        )
+
+
+def _of_first_steps(run: RunSteps, each: Stepping) -> list[_Mean] | None:
+    """What a step follows, of the first one of which that is unequal."""
+    ids, after = run.passes.ids, -1
+    for taken in each.steps[:_MOST_STEPS]:
+        begin, end = bisect_left(ids, after + 1), bisect_left(ids, taken.graph_task + 1)
+        after = taken.graph_task
+        if not 2 <= end - begin <= _MOST_PASSES:
+            continue
+        means: list[_Mean] = []
+        for task in run.passes[begin:end]:
+            mean = _mean(run, task)
+            if mean is None or (means and not _adds(run, each, task)):
+                break
+            means.append(mean)
+        if len(means) == end - begin and _is_unequal(means):
+            return means
+    return None
+
+
+def _is_unequal(means: list[_Mean]) -> bool:
+    counts = [mean.targets for mean in means]
+    is_alike = all(math.isclose(mean.weight, means[0].weight, rel_tol=1e-3) for mean in means)
+    return is_alike and max(counts) >= _LEAST * min(counts)
+
+
+def _adds(run: RunSteps, each: Stepping, task: GraphTaskRow) -> bool:
+    """Whether a pass adds to gradients of what the optimizer holds."""
+    held = {row.name for row in each.held if row.name}
+    return any(row.had_grad and row.name in held for row in run.trace.parameters(task.id))
+
+
+def _mean(run: RunSteps, task: GraphTaskRow) -> _Mean | None:
+    """The only mean over targets in a pass; None: there is none, or something else besides."""
+    if task.nodes > _MOST_NODES:
+        return None
+    nodes = run.trace.nodes(task.id)
+    losses = [node for node in nodes if node.short_name in _LOSSES]
+    if len(losses) != 1:
+        return None
+    rows = {(row.role, row.slot): row for row in run.trace.health(task.id, losses[0].index)}
+    gave = rows.get(("output", 0))
+    edges = [edge for edge in run.trace.edges(task.id) if edge.consumer == losses[0].index]
+    if gave is None or len(edges) != 1:
+        return None
+    came = [
+        row
+        for row in run.trace.health(task.id, edges[0].producer)
+        if (row.role, row.slot) == ("output", edges[0].output) and row.numel == 1
+    ]
+    targets = gave.numbers - gave.zero
+    weight = magnitude(came[0]) if came else 0.0
+    if not targets or not math.isclose(magnitude(gave) * targets, weight, rel_tol=1e-2):
+        return None
+    root = nodes[0].frame if task.roots == 1 else None
+    return _Mean(targets, weight, root or visible(run.trace.call_site(task.id)))
