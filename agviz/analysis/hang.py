@@ -145,7 +145,7 @@ class Hang:
 
     def _how_long(self) -> Iterator[str]:
         task = next(task for task in self.tasks if task.id == self.graph_task)
-        call = "" if self.call is None else f", called at {self.call.file}:{self.call.line},"
+        call = "" if self.call is None else f", called at {self.call},"
         still = f", the last {duration(self.still_ns)} without an event" if self.is_still else ""
         has = "has" if self.is_growing else "had"
         # Of a hang, the threads are looked at more and more rarely: the last look may be long ago.
