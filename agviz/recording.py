@@ -469,6 +469,7 @@ class Recording(Instrument):
         self._listening = None  # a child has the program's handler of the signal again
         if self._is_over:
             return
+        self.names.forked()
         if self.forward is not None:
             self.forward.forked()
         if self._registry is not None:

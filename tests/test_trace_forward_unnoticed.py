@@ -440,6 +440,28 @@ x.tan().sum().backward()
     ]
 
 
+def test_a_forked_child_knows_the_model_that_it_calls(tmp_path: Path) -> None:
+    """A worker that loads data calls none of its parent, and is asked for none of its gradients."""
+    source = """\
+import os, torch
+model = torch.nn.Linear(2, 1)
+model(torch.ones(1, 2)).sum().backward()
+for calls_it in (False, True):
+    child = os.fork()
+    if not child:
+        made = model(torch.ones(1, 2)) if calls_it else torch.ones(2, requires_grad=True)
+        made.sum().backward()
+        exit()
+    os.waitpid(child, 0)
+"""
+    run(tmp_path, source)
+    known = []
+    for file in tmp_path.glob("*.agviz"):
+        with Trace.open(file) as trace:
+            known.append([row.name for row in trace.parameters(trace.graph_tasks.ids[-1])])
+    assert sorted(known) == [[], ["weight", "bias"], ["weight", "bias"]]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

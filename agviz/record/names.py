@@ -295,6 +295,13 @@ class Names:
         self._forget_swaps()
         self._forget_swaps = _nothing
 
+    def forked(self) -> None:
+        """Know in a child only what it calls itself: its parent's model may be none of its."""
+        self._lock = threading.RLock()
+        self._modules, self._parameters, self._roots = {}, {}, []
+        self._labels.clear()
+        self._told = None
+
     def roots(self) -> list[tuple[str, Module]]:
         """The outermost modules that are alive, each with what its parameters' names begin with."""
         with self._lock:
