@@ -578,14 +578,23 @@ def test_a_pass_of_another_thread_that_goes_on_after_the_recording_is_no_fault(
         product.register_hook(hold)
         product.sum().backward()
 
-    training = threading.Thread(target=train)
-    with agviz.trace(path=tmp_path / "t.agviz"):
-        training.start()
-        is_inside.wait()
-    may_go_on.set()
-    training.join()
-    with Trace.open(tmp_path / "t.agviz") as trace:
+    for before in (0, 1):
+        training = threading.Thread(target=train)
+        with agviz.trace(path=tmp_path / f"{before}.agviz"):
+            for _ in range(before):
+                (weight * 3).sum().backward()
+            training.start()
+            is_inside.wait()
+        may_go_on.set()
+        training.join()
+        is_inside.clear()
+        may_go_on.clear()
+    with Trace.open(tmp_path / "0.agviz") as trace:
         found = verdicts(trace)[0]
         number = trace.graph_tasks.ids[0]
     assert found.outcome is Outcome.CANT_TELL
     assert found.heading == f"backward pass {number} was under way when the recording ended"
+    with Trace.open(tmp_path / "1.agviz") as trace:
+        (found,) = verdicts(trace)
+    assert found.outcome is Outcome.NOTHING_UNUSUAL
+    assert "came to their end but 1 that was under way when the recording ended" in found.paragraph

@@ -96,12 +96,16 @@ class Hang:
 
     @property
     def is_over_due(self) -> bool:
-        """Whether something is wrong: it hangs, or its process ended before it did.
+        """Whether something is wrong: it hangs, or its process ended before it did."""
+        return self.is_still or not (self.is_growing or self.recording_stopped or self.is_left)
 
-        A recording that came to a regular end says nothing of passes that other threads were in.
-        """
-        is_left = self.is_closed and not self.is_exit
-        return self.is_still or not (self.is_growing or self.recording_stopped or is_left)
+    @property
+    def is_left(self) -> bool:
+        """Whether all that is known is that it went on when the recording came to a regular end."""
+        is_over = self.is_closed and not self.is_growing
+        return is_over and not (
+            self.is_still or self.is_exit or self.stop or self.recording_stopped
+        )
 
     @property
     def frame(self) -> Frame | None:

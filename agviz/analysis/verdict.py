@@ -187,11 +187,13 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
     wrong = failure(trace, graph_task)
     if isinstance(wrong, Hang) and (raising := failing(trace, wrong)) is not None:
         yield of_failure(raising, trace)
-    if wrong is not None:
+    is_left = isinstance(wrong, Hang) and wrong.is_left and graph_task is None
+    others = len(trace.graph_tasks) - len(trace.graph_tasks.unfinished)
+    if wrong is not None and not (is_left and others):
         is_due = is_wrong(wrong)
         found = of_failure(wrong, trace, Outcome.FOUND if is_due else Outcome.CANT_TELL)
-        others = "" if graph_task is not None else _others(trace, wrong)
-        yield replace(found, paragraph=f"{found.paragraph} {others}".rstrip())
+        beside = "" if graph_task is not None else _others(trace, wrong)
+        yield replace(found, paragraph=f"{found.paragraph} {beside}".rstrip())
     if graph_task is None:
         yield from _around_passes(trace, wrong)
     steps = found_in_steps(trace) if graph_task is None else []
@@ -317,6 +319,10 @@ def _looked_at(trace: Trace, tasks: GraphTasks, *, is_masked: bool = False) -> s
     if again:
         but_for = f"All came to their end but {again} that went back and ran on as the next"
         ended = "It went back and ran on as the next" if len(tasks) == 1 else but_for
+    left = sum(task.status is GraphTaskStatus.CUT for task in tasks.unfinished)
+    if left and len(tasks) > 1:
+        were = "was" if left == 1 else "were"
+        ended += f" but {left} that {were} under way when the recording ended"
     but = "other " if is_masked else ""
     finite = f"every loss and every {but}gradient that was measured is finite"
     return " ".join([f"{ended}, and {finite}.", *_not_looked_at(trace)])
