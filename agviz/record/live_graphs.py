@@ -145,6 +145,7 @@ class LiveGraphs:
         self._looks = 0
         self._searches = 0
         self._searched_at = 0
+        self._lock = threading.RLock()
         self._threads: set[int] = set()
         """Identities of those that called backward."""
         self._is_off = False
@@ -164,7 +165,8 @@ class LiveGraphs:
         if self._is_off:
             return None
         try:
-            return self._begin(task)
+            with self._lock:
+                return self._begin(task)
         except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
             self._is_off = True
             log.warning("graphs that stay alive are no longer recorded (%r)", error)
