@@ -423,3 +423,33 @@ def test_a_collective_that_cuts_the_graph_is_named(tmp_path: Path) -> None:
     assert row.cause is Cause.COLLECTIVE
     assert row.frame is not None
     assert is_cause(row.frame.line), row
+
+
+@pytest.mark.parametrize("choose", [torch.minimum, torch.min])
+def test_a_clip_that_is_chosen_throughout(
+    tmp_path: Path, choose: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    model = nn.Linear(3, 1)
+
+    def program() -> None:
+        ratio = model(torch.randn(5, 3)).square() + 2
+        clipped = ratio.clamp(0.8, 1.2)  # cause
+        choose(ratio * 3, clipped * 3).mean().backward()
+
+    row = asked(tmp_path / "t.agviz", program)["weight"]
+    assert model.weight.grad is not None
+    assert not model.weight.grad.any()
+    assert row.frame is not None
+    assert is_cause(row.frame.line), row
+    assert "outside of its bounds" in row.reason
+
+
+def test_a_choice_that_always_takes_the_other(tmp_path: Path) -> None:
+    model = nn.Linear(3, 1)
+
+    def program() -> None:
+        torch.maximum(model(torch.randn(5, 3)).tanh(), torch.full((5, 1), 2.0)).mean().backward()
+
+    row = asked(tmp_path / "t.agviz", program)["weight"]
+    assert "the other argument throughout" in row.reason
+    assert "mask" not in f"{row.reason} {row.remedy}"
