@@ -354,9 +354,8 @@ def probabilities_to_nll_loss() -> None:
 
 def sigmoid_twice() -> None:
     x = torch.randn(4, 1, requires_grad=True)
-    functional.binary_cross_entropy_with_logits(
-        torch.sigmoid(x)[:, 0], torch.rand(4)
-    ).backward()  # the call
+    chance = torch.sigmoid(x)[:, 0]
+    nn.BCEWithLogitsLoss()(chance, torch.rand(4)).backward()  # the call
 
 
 def softmax_twice() -> None:

@@ -188,6 +188,7 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
                 f" meant. {remedy}.",
             )
             continue
+        when = "before" if len(each.after) < len(each.before) else "instead"
         before, after = write_shape(each.before), write_shape(each.after)
         yield _found(
             f"{each.called} mixes up two dimensions: {before} is read as {after}",
@@ -195,7 +196,7 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
             f"{each.called} keeps the order of the numbers: rows of the result are put together of"
             f" several of the {each.before[0]:,} and {each.before[1]:,} entries, so that outputs"
             " and gradients of different samples mix. If the two dimensions are to change places,"
-            f" call transpose(0, 1){' before' if len(each.after) < len(each.before) else ' instead'}.",
+            f" call transpose(0, 1) {when}.",
         )
 
 
