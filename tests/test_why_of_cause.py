@@ -453,3 +453,35 @@ def test_a_choice_that_always_takes_the_other(tmp_path: Path) -> None:
     row = asked(tmp_path / "t.agviz", program)["weight"]
     assert "the other argument throughout" in row.reason
     assert "mask" not in f"{row.reason} {row.remedy}"
+
+
+@pytest.mark.parametrize(
+    "loss_of",
+    [
+        lambda out, y: nn.functional.mse_loss(out, y) / out.numel(),  # cause
+        lambda out, y: (out - y).square().mean().div(float(out.numel())),  # cause
+        lambda out, y: nn.L1Loss()(out, y) / (out.shape[1] * out.shape[2] * out.shape[3]),  # cause
+    ],
+)
+def test_a_mean_that_is_divided_once_more(
+    tmp_path: Path, loss_of: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    net = nn.Conv2d(3, 3, 3, padding=1)
+    images = torch.rand(4, 3, 20, 20)
+    found = answered(tmp_path / "t.agviz", lambda: loss_of(net(images), images).backward())
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
+    assert "sum (reduction='sum')" in found.paragraph
+
+
+def test_sums_that_are_divided_by_their_values(tmp_path: Path) -> None:
+    net = nn.Conv2d(3, 3, 3, padding=1)
+    images = torch.rand(4, 3, 20, 20)
+
+    def program() -> None:
+        error = (net(images) - images).square()
+        per_pixel = error.mean(0).sum() / 1_200
+        mean = nn.functional.mse_loss(net(images), images) / 4
+        (error.sum() / error.numel() + per_pixel + mean).backward()
+
+    assert answered(tmp_path / "t.agviz", program).outcome is Outcome.NOTHING_UNUSUAL

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agviz.analysis.steps import (
     clearing,
+    dividing,
     falling,
     holding,
     idling,
@@ -47,6 +48,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *undoing.shrunk(run),
         *undoing.unclipped(run),
         *weighing.unequal(run),
+        *dividing.divided_again(run),
     ]
     if not any(found.kind in {"replaced", "unregistered"} for found in causes):
         causes += holding.without_gradient(run)
