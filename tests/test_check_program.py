@@ -340,6 +340,36 @@ def test_differences_that_are_meant_to_broadcast(program: Callable[[], None]) ->
     fine(checked(program))
 
 
+def late_lookup() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    layers = [nn.Linear(4, 4) for _ in range(3)]
+    for layer in layers:
+        x = checkpointing.checkpoint(
+            lambda h: layer(h).tanh(),  # noqa: B023 # the fault
+            x,
+            use_reentrant=False,
+        )
+    x.sum().backward()
+
+
+def test_a_variable_that_a_checkpoint_looks_up_again() -> None:
+    report = checked(late_lookup)
+    assert len(report.verdicts) == 1
+    found(
+        report, line_of(late_lookup, "checkpointing.checkpoint("), "looks layer up", "layer=layer"
+    )
+
+
+def test_a_variable_that_is_handed_over() -> None:
+    def program() -> None:
+        x = torch.randn(3, 4, requires_grad=True)
+        for layer in [nn.Linear(4, 4) for _ in range(3)]:
+            x = checkpointing.checkpoint(lambda h, layer=layer: layer(h), x, use_reentrant=False)
+        x.sum().backward()
+
+    fine(checked(program))
+
+
 def probabilities_to_kl_div() -> None:
     x = torch.randn(4, 3, requires_grad=True)
     target = torch.rand(4, 3).softmax(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -485,3 +486,33 @@ def test_sums_that_are_divided_by_their_values(tmp_path: Path) -> None:
         (error.sum() / error.numel() + per_pixel + mean).backward()
 
     assert answered(tmp_path / "t.agviz", program).outcome is Outcome.NOTHING_UNUSUAL
+
+
+GENERATED = """
+import torch
+from torch import nn
+
+
+def step():
+    target.weight = nn.Parameter(net(torch.ones(3)).view(2, 4))  # cause
+    target(torch.ones(5, 4)).sum().backward()
+
+
+net, target = nn.Sequential(nn.Linear(3, 8), nn.Tanh()), nn.Linear(4, 2)
+for _ in range({steps}):
+    step()
+"""
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_parameter_that_is_made_of_what_was_computed(tmp_path: Path, steps: int) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(GENERATED.format(steps=steps))
+    left: list[dict[str, Any]] = []
+    rows = asked(tmp_path / "t.agviz", lambda: left.append(runpy.run_path(str(script))))
+    assert left[0]["net"][0].weight.grad is None
+    row = next(row for name, row in rows.items() if name.endswith("0.weight"))
+    assert row.frame is not None
+    assert script.read_text().splitlines()[row.frame.line - 1].endswith("# cause")
+    assert "new leaf" in row.reason
+    assert "functional_call" in row.remedy

@@ -338,7 +338,18 @@ def _different(watch: GradientWatch, run: DifferentRun) -> Verdict:
             f" {run.after.name.rpartition('.')[2]} in its place, so another branch was taken:"
             f" something that decides it has changed in between.{ending}",
         )
-    at = _at(watch.frame(run.called))
+    checkpointed = watch.frame(run.called)
+    at = _at(checkpointed)
+    if run.rebound:
+        return _found(
+            heading,
+            checkpointed or frame,
+            f"The function that is checkpointed looks {run.rebound} up when it runs, and the"
+            " program has given that variable another value before backward: what is computed"
+            f" anew is of the last one.{ending} Hand it over in the call, as"
+            f" checkpoint(lambda x, {run.rebound}={run.rebound}: …), or checkpoint the module"
+            " itself.",
+        )
     drew = ""
     if run.draws_from:
         drew = (
