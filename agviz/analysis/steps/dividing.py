@@ -35,14 +35,15 @@ def divided_again(run: RunSteps) -> Iterator[StepFinding]:
             means[op.outputs[0].tensor] = op
         divisor = _divisor(op)
         mean = means.get(op.inputs[0].tensor) if divisor else None
-        if mean is None or divisor not in _counts(mean.inputs[0].shape):
+        shape = None if mean is None else mean.inputs[0].shape
+        if mean is None or shape is None or divisor not in _counts(shape):
             continue
         yield StepFinding(
             kind="divided again",
             heading=f"a mean is divided by {divisor:,}, the number of its values",
             frame=op.frame,
             paragraph=(
-                f"{last_name(mean)}() has taken the mean over {write_shape(mean.inputs[0].shape)}"
+                f"{last_name(mean)}() has taken the mean over {write_shape(shape)}"
                 f" already; divided by {divisor:,} once more, the loss and all of its gradients are"
                 " as many times too small. Leave the division out, or sum (reduction='sum')"
                 " before it."
