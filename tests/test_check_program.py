@@ -437,7 +437,9 @@ def test_views_that_mix_nothing() -> None:
         joined = x.view(3, 24)  # pairs of neighbours
         heads = x.view(6, 3, 2, 2).transpose(1, 2).reshape(12, 3, 2)
         swapped = x.transpose(0, 1).reshape(3, 24)
-        (joined.sum() + heads.sum() + swapped.sum() + x.view(-1).sum()).backward()
+        inputs = torch.randn(12, 4, 5, requires_grad=True)  # 3 samples, 4 heads, 4 positions
+        attended = inputs.transpose(0, 1).contiguous().view(12, 20)
+        (joined.sum() + heads.sum() + swapped.sum() + attended.sum()).backward()
 
     fine(checked(program))
 

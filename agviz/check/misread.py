@@ -10,7 +10,8 @@ Note [Dimensions that change places]
 ``view`` and ``reshape`` keep the order of the numbers. Of (9, 6, 16) seen as (6, 9, 16), a row of
 the result is no row of the one dimension or the other: ``transpose`` was meant. The same of
 (2, 6, 16), the last states of two layers, seen as (6, 32). Where the first size is a multiple of
-the second, that may as well join neighbours, and is not told.
+the second, that may as well join neighbours, and is not told; nor is what was transposed right
+before, as the heads of an attention over as many positions.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def misread(
         return MisreadInput(captured, last, _EXPECTED[last], by) if by else None
     if last in _READS_ANEW and isinstance(result, Tensor):
         shapes = tuple(given.shape), tuple(result.shape)
-        return SwappedView(captured, last, *shapes) if is_swapped(*shapes) else None
+        is_told = is_swapped(*shapes) and not _is_transposed(given.grad_fn)
+        return SwappedView(captured, last, *shapes) if is_told else None
     return None
 
 
@@ -99,6 +101,13 @@ def _given_by(node: Any) -> str:
             return ""
         node = node.next_functions[0][0]
     return ""
+
+
+def _is_transposed(node: Any) -> bool:
+    """Whether a node is of a transposition, or of a copy of one."""
+    if node is not None and node.name().startswith("Clone"):
+        node = node.next_functions[0][0]
+    return node is not None and node.name().startswith(("Permute", "Transpose"))
 
 
 def is_swapped(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
