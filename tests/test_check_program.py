@@ -15,6 +15,7 @@ import torch.utils.checkpoint as checkpointing
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.variable import Variable
+from torch.nn import functional
 
 from agviz.analysis.outcome import Outcome
 from agviz.check.report import CheckReport
@@ -336,6 +337,110 @@ def kernel_over_a_grid() -> None:
     "program", [pairwise_distances, distances_by_norms, pairs_under_a_mask, kernel_over_a_grid]
 )
 def test_differences_that_are_meant_to_broadcast(program: Callable[[], None]) -> None:
+    fine(checked(program))
+
+
+def late_lookup() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    layers = [nn.Linear(4, 4) for _ in range(3)]
+    for layer in layers:
+        x = checkpointing.checkpoint(
+            lambda h: layer(h).tanh(),  # noqa: B023 # the fault
+            x,
+            use_reentrant=False,
+        )
+    x.sum().backward()
+
+
+def test_a_variable_that_a_checkpoint_looks_up_again() -> None:
+    report = checked(late_lookup)
+    assert len(report.verdicts) == 1
+    found(
+        report, line_of(late_lookup, "checkpointing.checkpoint("), "looks layer up", "layer=layer"
+    )
+
+
+def test_a_variable_that_is_handed_over() -> None:
+    def program() -> None:
+        x = torch.randn(3, 4, requires_grad=True)
+        for layer in [nn.Linear(4, 4) for _ in range(3)]:
+            x = checkpointing.checkpoint(lambda h, layer=layer: layer(h), x, use_reentrant=False)
+        x.sum().backward()
+
+    fine(checked(program))
+
+
+def probabilities_to_kl_div() -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    target = torch.rand(4, 3).softmax(1)
+    functional.kl_div(x.softmax(1), target, reduction="batchmean").backward()  # the call
+
+
+def probabilities_to_nll_loss() -> None:
+    x = torch.randn(2, 5, 3, requires_grad=True)
+    chances = x.softmax(2).transpose(1, 2).reshape(6, 5)
+    functional.nll_loss(chances, torch.arange(6) % 5).backward()  # the call
+
+
+def sigmoid_twice() -> None:
+    x = torch.randn(4, 1, requires_grad=True)
+    chance = torch.sigmoid(x)[:, 0]
+    nn.BCEWithLogitsLoss()(chance, torch.rand(4)).backward()  # the call
+
+
+def softmax_twice() -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    nn.CrossEntropyLoss()(nn.Softmax(1)(x), torch.arange(4) % 3).backward()  # the call
+
+
+@pytest.mark.parametrize(
+    "program",
+    [probabilities_to_kl_div, probabilities_to_nll_loss, sigmoid_twice, softmax_twice],
+)
+def test_a_loss_that_takes_probabilities_for_something_else(program: Callable[[], None]) -> None:
+    found(checked(program), line_of(program, "# the call"), "probabilities", "expects")
+
+
+def test_losses_that_get_what_they_expect() -> None:
+    def program() -> None:
+        x = torch.randn(4, 3, requires_grad=True)
+        target = torch.rand(4, 3).softmax(1)
+        loss = functional.kl_div(x.log_softmax(1), target, reduction="sum") + functional.kl_div(
+            x.softmax(1).log(), target, reduction="sum"
+        )
+        loss = loss + functional.nll_loss(x.log_softmax(1), torch.arange(4) % 3)
+        gate = x.sigmoid() * x
+        loss = loss + functional.binary_cross_entropy_with_logits(gate, target)
+        (loss + functional.binary_cross_entropy(x.sigmoid(), target)).backward()
+
+    fine(checked(program))
+
+
+def seen_as_batch_first() -> None:
+    outputs, _ = nn.GRU(3, 4)(torch.randn(9, 6, 3))
+    outputs.view(6, 9, -1)[0].sum().backward()  # the call
+
+
+def last_states_joined() -> None:
+    _, state = nn.GRU(3, 4, num_layers=2)(torch.randn(9, 5, 3))
+    state.reshape(5, -1)[0].sum().backward()  # the call
+
+
+@pytest.mark.parametrize("program", [seen_as_batch_first, last_states_joined])
+def test_a_view_that_mixes_samples(program: Callable[[], None]) -> None:
+    found(checked(program), line_of(program, "# the call"), "transpose(0, 1)")
+
+
+def test_views_that_mix_nothing() -> None:
+    def program() -> None:
+        x = torch.randn(6, 3, 4, requires_grad=True)
+        joined = x.view(3, 24)  # pairs of neighbours
+        heads = x.view(6, 3, 2, 2).transpose(1, 2).reshape(12, 3, 2)
+        swapped = x.transpose(0, 1).reshape(3, 24)
+        inputs = torch.randn(12, 4, 5, requires_grad=True)  # 3 samples, 4 heads, 4 positions
+        attended = inputs.transpose(0, 1).contiguous().view(12, 20)
+        (joined.sum() + heads.sum() + swapped.sum() + attended.sum()).backward()
+
     fine(checked(program))
 
 

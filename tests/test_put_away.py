@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import orthogonal
 
 from agviz.analysis.put_away import put_away
 from agviz.traces.rows import Frame
@@ -85,3 +88,53 @@ def test_values_in_a_replay_buffer(tmp_path: Path) -> None:
     assert found.source.endswith("# kept")
     assert "value.detach()" in found.paragraph
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120
+
+
+class _Kept(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = orthogonal(nn.Linear(4, 4, bias=False))
+        self.bias = nn.Parameter(torch.randn(4))
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019 # the fault
+    def table(self) -> torch.Tensor:
+        return torch.softmax(self.bias, 0) * 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x))
+
+
+def test_a_parametrization_that_is_cached_for_several_steps(tmp_path: Path) -> None:
+    def program() -> None:
+        net = _Kept()
+        with parametrize.cached():  # around all steps
+            for _ in range(2):
+                net(torch.randn(2, 4)).sum().backward()
+
+    found = answered(tmp_path / "t.agviz", program, "second time")
+    assert found.source.endswith("# around all steps")
+    assert "in each step" in found.paragraph
+    assert len(f"{found.heading} {found.paragraph}".split()) <= 120
+
+
+def test_a_function_whose_result_is_memoised(tmp_path: Path) -> None:
+    def program() -> None:
+        net = _Kept()
+        for _ in range(2):
+            (net(torch.randn(2, 4)) + net.table()).sum().backward()
+
+    found = answered(tmp_path / "t.agviz", program, "second time")
+    assert "lru_cache" in found.source
+    assert "keeps what table() gave" in found.paragraph
+
+
+def test_a_cache_that_keeps_nothing_of_it(tmp_path: Path) -> None:
+    def program() -> None:
+        net = _Kept()
+        h = torch.tanh(net.bias)  # carried over
+        with parametrize.cached():
+            for _ in range(2):
+                (net(torch.randn(2, 4)).detach() + h).square().sum().backward()
+
+    found = answered(tmp_path / "t.agviz", program, "second time")
+    assert "cached()" not in f"{found.source} {found.paragraph}"

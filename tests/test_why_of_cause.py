@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -423,3 +424,95 @@ def test_a_collective_that_cuts_the_graph_is_named(tmp_path: Path) -> None:
     assert row.cause is Cause.COLLECTIVE
     assert row.frame is not None
     assert is_cause(row.frame.line), row
+
+
+@pytest.mark.parametrize("choose", [torch.minimum, torch.min])
+def test_a_clip_that_is_chosen_throughout(
+    tmp_path: Path, choose: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    model = nn.Linear(3, 1)
+
+    def program() -> None:
+        ratio = model(torch.randn(5, 3)).square() + 2
+        clipped = ratio.clamp(0.8, 1.2)  # cause
+        choose(ratio * 3, clipped * 3).mean().backward()
+
+    row = asked(tmp_path / "t.agviz", program)["weight"]
+    assert model.weight.grad is not None
+    assert not model.weight.grad.any()
+    assert row.frame is not None
+    assert is_cause(row.frame.line), row
+    assert "outside of its bounds" in row.reason
+
+
+def test_a_choice_that_always_takes_the_other(tmp_path: Path) -> None:
+    model = nn.Linear(3, 1)
+
+    def program() -> None:
+        torch.maximum(model(torch.randn(5, 3)).tanh(), torch.full((5, 1), 2.0)).mean().backward()
+
+    row = asked(tmp_path / "t.agviz", program)["weight"]
+    assert "the other argument throughout" in row.reason
+    assert "mask" not in f"{row.reason} {row.remedy}"
+
+
+@pytest.mark.parametrize(
+    "loss_of",
+    [
+        lambda out, y: nn.functional.mse_loss(out, y) / out.numel(),  # cause
+        lambda out, y: (out - y).square().mean().div(float(out.numel())),  # cause
+        lambda out, y: nn.L1Loss()(out, y) / (out.shape[1] * out.shape[2] * out.shape[3]),  # cause
+    ],
+)
+def test_a_mean_that_is_divided_once_more(
+    tmp_path: Path, loss_of: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    net = nn.Conv2d(3, 3, 3, padding=1)
+    images = torch.rand(4, 3, 20, 20)
+    found = answered(tmp_path / "t.agviz", lambda: loss_of(net(images), images).backward())
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
+    assert "sum (reduction='sum')" in found.paragraph
+
+
+def test_sums_that_are_divided_by_their_values(tmp_path: Path) -> None:
+    net = nn.Conv2d(3, 3, 3, padding=1)
+    images = torch.rand(4, 3, 20, 20)
+
+    def program() -> None:
+        error = (net(images) - images).square()
+        per_pixel = error.mean(0).sum() / 1_200
+        mean = nn.functional.mse_loss(net(images), images) / 4
+        (error.sum() / error.numel() + per_pixel + mean).backward()
+
+    assert answered(tmp_path / "t.agviz", program).outcome is Outcome.NOTHING_UNUSUAL
+
+
+GENERATED = """
+import torch
+from torch import nn
+
+
+def step():
+    target.weight = nn.Parameter(net(torch.ones(3)).view(2, 4))  # cause
+    target(torch.ones(5, 4)).sum().backward()
+
+
+net, target = nn.Sequential(nn.Linear(3, 8), nn.Tanh()), nn.Linear(4, 2)
+for _ in range({steps}):
+    step()
+"""
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_parameter_that_is_made_of_what_was_computed(tmp_path: Path, steps: int) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(GENERATED.format(steps=steps))
+    left: list[dict[str, Any]] = []
+    rows = asked(tmp_path / "t.agviz", lambda: left.append(runpy.run_path(str(script))))
+    assert left[0]["net"][0].weight.grad is None
+    row = next(row for name, row in rows.items() if name.endswith("0.weight"))
+    assert row.frame is not None
+    assert script.read_text().splitlines()[row.frame.line - 1].endswith("# cause")
+    assert "new leaf" in row.reason
+    assert "functional_call" in row.remedy

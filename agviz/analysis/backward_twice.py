@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from agviz.analysis.memoised import memoised
 from agviz.analysis.place import described, made_at, place
 from agviz.analysis.put_away import kept_on_object, put_away
 from agviz.traces.rows import NodeStatus, visible
@@ -13,6 +14,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agviz.analysis.memoised import Memoised
     from agviz.analysis.put_away import PutAway
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
@@ -42,15 +44,19 @@ class BackwardTwice:
 
     kept: PutAway | None = None
     """Where the program keeps what an earlier step left; None: its text does not show one line."""
+    memoised: Memoised | None = None
+    """What keeps the result of a function; None: nothing that is known to."""
 
     @property
     def frame(self) -> Frame | None:
         """The line to look at.
 
-        The line that keeps what an earlier step left, where that is seen; else what of an earlier
-        step the graph leads into, where one line calls backward in each; else the first call of
-        backward; else where the node was made.
+        The line that keeps what an earlier step or call left, where that is seen; else what of an
+        earlier step the graph leads into, where one line calls backward in each; else the first
+        call of backward; else where the node was made.
         """
+        if self.memoised is not None:
+            return self.memoised.frame
         if self.kept is not None:
             return self.kept.frame
         return self._carried or self.first_call or self.node.frame
@@ -86,7 +92,7 @@ class BackwardTwice:
         is_same = self.call is not None and self.call == self.first_call
         called = ", called by the same line," if is_same else _at(self.first_call)
         yield f"Backward pass {self.first}{called} had released it."
-        if self.entry is not None:
+        if self.entry is not None and self.memoised is None:
             outside, inside = self.entry
             carried = self._carried
             within = f", within {carried}" if carried not in {None, inside.frame} else ""
@@ -97,6 +103,8 @@ class BackwardTwice:
             )
 
     def _remedy(self) -> str:
+        if self.memoised is not None:
+            return self.memoised.remedy
         is_same = self.call is not None and self.call == self.first_call
         if self.entry is None and is_same:
             return (
@@ -174,6 +182,10 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
         nodes=trace.graph_task(graph_task).nodes,
         entry=_entry(trace, graph_task, node.index, shared),
     )
+    if found.entry is not None:
+        memo = memoised(trace, found.entry[1], found.call)
+        if memo is not None:
+            return replace(found, memoised=memo)
     made = found._carried
     used = None if found.entry is None else visible(found.entry[0].stack)
     if made is None or used is None:

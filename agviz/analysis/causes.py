@@ -144,3 +144,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.NON_FINITE: "Ask agviz explain where that began.",
 }
 """What to do about it, in a sentence, where there is anything to do."""
+
+
+def is_choice(node: str) -> bool:
+    """Whether a node gives each gradient to the smaller, or the larger, of two arguments alone."""
+    return node.startswith(("Minimum", "Maximum"))

@@ -160,6 +160,23 @@ def assignment(trace: Trace, attribute: str) -> Frame | None:
     return found[0] if len(found) == 1 else None
 
 
+def parameter_made(trace: Trace) -> Frame | None:
+    """The line, outside of constructors, that calls ``Parameter(...)``; the first of a function.
+
+    None: none does, or several functions do.
+
+    Args:
+        trace: holds the files of the program.
+    """
+    found = [
+        frame
+        for file in user_files(trace)
+        for frame in _calls(file, trace.source(file), lambda name: name == "Parameter")
+        if frame.function not in {"__init__", "reset_parameters"}
+    ]
+    return found[0] if len({(frame.file, frame.function) for frame in found}) == 1 else None
+
+
 def writes_to_what_is_made(source: Sequence[str], made: int, after: int) -> tuple[str, list[int]]:
     """The name that a line gives to what it makes, and later lines that write to that in place.
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, overload
 
-from agviz.analysis.causes import REMEDIES, Cause
+from agviz.analysis.causes import REMEDIES, Cause, is_choice
 from agviz.analysis.outcome import Outcome
 from agviz.words.units import plural
 
@@ -133,6 +133,8 @@ class GradientRow(NamedTuple):
             return "Run it without torch.compile to learn which line cut it off."
         if self.cause is Cause.MASKED and self.node_name.startswith("Embedding"):
             return "Leave padding_idx to an index that stands for padding alone."
+        if self.cause is Cause.MASKED and is_choice(self.node_name):
+            return "Look at the scale of both arguments: only the one that is taken is trained."
         if self.advice:
             return self.advice
         return REMEDIES.get(self.cause, "") if self.cause else ""

@@ -53,6 +53,8 @@ class Cut(NamedTuple):
     """The line that did it; None where it is not known."""
     dtype: str = ""
     """Of what came out."""
+    is_new_leaf: bool = False
+    """Whether a leaf that requires a gradient came out, and what made it was not seen."""
 
 
 class _State:
@@ -62,6 +64,7 @@ class _State:
         "attached",
         "dtype",
         "is_inference",
+        "is_trained_leaf",
         "makers",
         "parameter",
         "takers",
@@ -72,6 +75,7 @@ class _State:
         self.parameter = row.parameter
         self.dtype = row.dtype
         self.is_inference = row.version is None
+        self.is_trained_leaf = row.is_leaf and row.requires_grad
         self.attached = False
         self.written_through: _State | None = None
         """The other tensor through which its memory was written to."""
@@ -322,7 +326,7 @@ class Lineage:
         if not state.attached:
             return
         for made in call.made:
-            if made.attached:
+            if made.attached and (call.is_seen or not made.is_trained_leaf):
                 self._note(self._cuts, key, self._cuts.get(id(made)))
                 self._add_ways(key, self._ways.get(id(made), {}))
                 if id(made) in self._whole:
@@ -355,6 +359,8 @@ class Lineage:
         """
         if self._reached is None or not self._is_reached(call):
             return False
+        if any(not maker.is_seen and maker.given[0].attached for maker in state.makers):
+            return False  # what cuts it is before the call
         return not any(map(self._is_reached, state.makers))
 
     def _is_reached(self, call: _Call) -> bool:
@@ -395,7 +401,7 @@ def _cut(call: _Call, made: _State) -> Cut:
     if not op.grad_enabled and (around := _around_checkpoint(op)) is not None:
         return Cut(Cause.CHECKPOINT, op, around)
     if not call.is_seen:
-        return Cut(Cause.UNSEEN, op, op.frame)
+        return Cut(Cause.UNSEEN, op, op.frame, is_new_leaf=made.is_trained_leaf)
     through = made.written_through
     if name in {"detach", "detach_"}:
         cause = Cause.DETACH

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.causes import REMEDIES, Cause
+from agviz.analysis.causes import REMEDIES, Cause, is_choice
 from agviz.analysis.gradients import GradientRow
 from agviz.analysis.lineage import last_name
 from agviz.words.units import percent
@@ -333,6 +333,8 @@ def by_node(
     words = _WORDS.get(end.cause, _UNKNOWN[gradient])
     if end.cause is Cause.MASKED and node.short_name.startswith("Embedding"):
         words = "{node} let nothing through: the row of its padding_idx gets no gradient"
+    if end.cause is Cause.MASKED and is_choice(node.short_name):
+        words = "{node} let nothing through: it took the values of the other argument throughout"
     if end.cause is Cause.DEAD_ACTIVATION and is_bounded(node.short_name):
         words = _BEYOND
     if end.cause is Cause.NOT_IN_LOSS:

@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.causes import Cause
+from agviz.analysis.causes import Cause, is_choice
 from agviz.analysis.measures import bad
 from agviz.traces.rows import NodeStatus
 from agviz.words.shapes import write_shape
@@ -251,9 +251,11 @@ class Vanishing:
         others = len({end[:2] for end in found}) - 1
         return self._judged[first]._replace(others=others)
 
-    def _order(self, end: _End) -> tuple[int, int, int]:
-        graph_task, node, output = end
-        return graph_task, self.flow(graph_task).nodes[node].order or 0, output
+    def _order(self, end: _End) -> tuple[int, bool, int, int]:
+        """Where one argument is chosen, what becomes of the other one's gradient tells more."""
+        graph_task, index, output = end
+        node = self.flow(graph_task).nodes[index]
+        return graph_task, is_choice(node.short_name), node.order or 0, output
 
     def _ends(self, leaf: _Place) -> tuple[_End, ...]:
         """Where the gradients on their way to a node ended; what is found is kept for all nodes."""

@@ -16,6 +16,7 @@ from agviz.analysis.code_search import (
     definition,
     only_call,
     only_return,
+    parameter_made,
 )
 from agviz.analysis.constant_calls import of_single_values, span, why_constant, why_ignored
 from agviz.analysis.faint import LEAST, Faintness
@@ -75,6 +76,10 @@ _ONE_ENTRY: Final = (
     "Take it over several entries (look at its dim); of a single score, a sigmoid has a slope."
 )
 _IGNORED: Final = "Look at what makes the targets, or leave such batches out."
+_FUNCTIONAL: Final = (
+    "Hand the tensor itself over: torch.func.functional_call(module, {name: tensor}, inputs), or"
+    " functional.linear and the like."
+)
 _OVER_MORE: Final = (
     "Normalise over more than one value (fewer groups, a larger map), or leave the norm out there."
 )
@@ -688,6 +693,8 @@ class _Why:
             )
         has_inputs = last is not None and last.inputs > 0
         row = not_in_graph(parameter, lineage, parameter.name, number, has_inputs=has_inputs)
+        if row.cause is Cause.UNSEEN:
+            row = self._new_parameter(row, lineage)
         if row.cause is Cause.NOT_IN_INPUTS and number is not None:
             row = row.at(visible(self._trace.call_site(number)))
         if row.cause in _WITHOUT_GRADIENTS and self._is_left_out(parameter.name):
@@ -707,6 +714,15 @@ class _Why:
             owner = [part for part in parameter.name.split(".")[:-1] if not part.isdigit()]
             return row.at(assignment(self._trace, owner[-1])) if owner else row
         return row
+
+    def _new_parameter(self, row: GradientRow, lineage: Lineage) -> GradientRow:
+        """The row with the line that makes a parameter of what was computed, where one does."""
+        cut = lineage.cut(row.parameter)
+        made = parameter_made(self._trace) if cut is not None and cut.is_new_leaf else None
+        if made is None:
+            return row
+        reason = "cut by nn.Parameter(), which makes a new leaf of it, without its graph"
+        return row._replace(reason=reason, advice=_FUNCTIONAL).at(made)
 
     def _twin(self, parameter: ParameterRow) -> tuple[str, ForwardOpRow] | None:
         """The module beside an unused one, of like shape, that two lines of a pass call.

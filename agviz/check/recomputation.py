@@ -6,6 +6,7 @@ import random
 import sys
 import threading
 import zlib
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _MOST_CALLS: Final = 20_000
 """Torch functions of one run of a checkpoint that are remembered."""
 _MOST_DIFFERENT: Final = 100
+_PLAIN: Final = (int, float, str, bytes, type(None))
 _SAMPLES: Final = 64
 _ROUNDING: Final = 1e-3
 _RANDOM: Final = (
@@ -65,6 +67,8 @@ class DifferentRun(NamedTuple):
     """The stack of the call of the checkpoint."""
     draws_from: str
     """The module, but torch, from which the first run drew random numbers; empty: none was seen."""
+    rebound: str
+    """The variable around the function that is something else in the second run; empty: none."""
 
 
 class _Repeated:
@@ -77,6 +81,7 @@ class _Repeated:
         self._moment = 0
         self._draws_from = ""
         self._called = watch.capture()
+        self._around = _variables(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         calls: list[CallInCheckpoint] = []
@@ -95,9 +100,35 @@ class _Repeated:
             else:
                 found = self._watch.first_other(self._first, calls)
                 if found is not None:
+                    now = _variables(self._function)
+                    rebound = (name for name, it in self._around.items() if now.get(name) != it)
                     self._watch.add(
-                        DifferentRun(self._moment, *found, self._called, self._draws_from)
+                        DifferentRun(
+                            self._moment,
+                            *found,
+                            self._called,
+                            self._draws_from,
+                            next(rebound, ""),
+                        )
                     )
+
+
+def _variables(function: Any) -> dict[str, int]:
+    """Identities of what the variables around a function hold, and the globals that it names.
+
+    Numbers and texts are left out: they decide something.
+    """
+    if not isinstance(function, FunctionType):
+        return {}
+    code, cells = function.__code__, function.__closure__ or ()
+    found = {
+        name: cell.cell_contents
+        for name, cell in zip(code.co_freevars, cells, strict=True)
+        if cell != CellType()
+    }
+    known = function.__globals__
+    found |= {name: known[name] for name in code.co_names if name in known}
+    return {name: id(it) for name, it in found.items() if not isinstance(it, _PLAIN)}
 
 
 def _states() -> dict[str, int]:

@@ -12,6 +12,7 @@ from agviz.analysis.verdict import Verdict
 from agviz.check.backward_code import kept_at
 from agviz.check.evaluation import unnoticed
 from agviz.check.functions import judge
+from agviz.check.misread import MisreadInput
 from agviz.check.precision.comparing import compare
 from agviz.check.precision.compiled import compare_compiled
 from agviz.check.saved import OPENING
@@ -107,6 +108,7 @@ def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
     functions = list(_functions(watch, report, of_functions))
     found = [
         *_losses(watch),
+        *_misread(watch),
         *_derivatives(watch),
         *changed,
         *of_functions.values(),
@@ -165,6 +167,36 @@ def _losses(watch: GradientWatch) -> Iterator[Verdict]:
             watch.frame(loss.captured),
             f"{said} Give both the same shape: squeeze(1) of the one, or unsqueeze(1) of the"
             " other.",
+        )
+
+
+def _misread(watch: GradientWatch) -> Iterator[Verdict]:
+    for each in watch.misread:
+        frame = watch.frame(each.captured)
+        if isinstance(each, MisreadInput):
+            function = "log_softmax" if each.given_by == "softmax" else "logsigmoid"
+            remedy = (
+                f"Give it the outputs before {each.given_by}"
+                if each.expected == "logits"
+                else f"Take {function} in place of {each.given_by}"
+            )
+            yield _found(
+                f"{each.loss} is given probabilities: it expects {each.expected}",
+                frame,
+                f"{each.given_by} gave its input, and {each.loss} takes that for"
+                f" {each.expected}: it runs, but value and gradient are of another loss than is"
+                f" meant. {remedy}.",
+            )
+            continue
+        when = "before" if len(each.after) < len(each.before) else "instead"
+        before, after = write_shape(each.before), write_shape(each.after)
+        yield _found(
+            f"{each.called} mixes up two dimensions: {before} is read as {after}",
+            frame,
+            f"{each.called} keeps the order of the numbers: rows of the result are put together of"
+            f" several of the {each.before[0]:,} and {each.before[1]:,} entries, so that outputs"
+            " and gradients of different samples mix. If the two dimensions are to change places,"
+            f" call transpose(0, 1) {when}.",
         )
 
 
@@ -306,7 +338,18 @@ def _different(watch: GradientWatch, run: DifferentRun) -> Verdict:
             f" {run.after.name.rpartition('.')[2]} in its place, so another branch was taken:"
             f" something that decides it has changed in between.{ending}",
         )
-    at = _at(watch.frame(run.called))
+    checkpointed = watch.frame(run.called)
+    at = _at(checkpointed)
+    if run.rebound:
+        return _found(
+            heading,
+            checkpointed or frame,
+            f"The function that is checkpointed looks {run.rebound} up when it runs, and the"
+            " program has given that variable another value before backward: what is computed"
+            f" anew is of the last one.{ending} Hand it over in the call, as"
+            f" checkpoint(lambda x, {run.rebound}={run.rebound}: …), or checkpoint the module"
+            " itself.",
+        )
     drew = ""
     if run.draws_from:
         drew = (
@@ -497,7 +540,7 @@ def _nothing(watch: GradientWatch, report: CheckReport) -> Verdict:
         looked.append(f"{passes} in float32 against float64")
     if report.compiled:
         looked.append("the same under torch.compile")
-    looked.append("the shapes of losses and derivatives that they are made of")
+    looked.append("the shapes of losses, what they expect, and derivatives that they are made of")
     passes = plural(report.passes, "backward pass", "backward passes")
     said = [f"Looked at, in {passes}: {', '.join(looked)}."]
     reasons = list(report.not_judged.items())

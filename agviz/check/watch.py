@@ -15,6 +15,7 @@ from torch import Tensor
 from agviz.check.broadcasting import ExpandedLoss, ExpandedTensors
 from agviz.check.hooks import RepeatedHook, repeated_hooks
 from agviz.check.kept_call import KeptCalls
+from agviz.check.misread import MisreadInput, SwappedView, misread
 from agviz.check.plain_derivatives import PlainDerivatives
 from agviz.check.precision.tape import ForwardTapes
 from agviz.check.ranks.watch import RankWatch
@@ -91,6 +92,7 @@ class GradientWatch(CheckForward):
         self.modes = Modes(lambda: self._moment, self._capture)
         self.changed: list[ChangedTensor] = []
         self.losses: list[ExpandedLoss] = []
+        self.misread: list[MisreadInput | SwappedView] = []
         self.expanded = ExpandedTensors()
         self.derivatives = PlainDerivatives()
         self.hooks: dict[str, RepeatedHook] = {}
@@ -287,6 +289,9 @@ class GradientWatch(CheckForward):
         self.derivatives.called(call.name, args, kwargs, result, call.captured)
         if found is not None and len(self.losses) < _MOST_LOSSES:
             self.losses.append(found)
+        otherwise = misread(call.name, args, kwargs, result, call.captured)
+        if otherwise is not None and len(self.misread) < _MOST_LOSSES:
+            self.misread.append(otherwise)
 
     def _custom_function(
         self, call: _WatchedCall, args: tuple[Any, ...], given: list[Tensor]

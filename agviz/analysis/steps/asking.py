@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from agviz.analysis.steps import (
     clearing,
+    dividing,
     falling,
     holding,
     idling,
+    prefixes,
     rates,
     spoiling,
     still,
@@ -38,6 +40,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *holding.holding(run),
         *holding.held_twice(run),
         *holding.frozen(run),
+        *prefixes.frozen_by_prefix(run),
         *rates.rates(run),
         *still.still(run),
         *spoiling.never_steps(run),
@@ -45,6 +48,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *undoing.shrunk(run),
         *undoing.unclipped(run),
         *weighing.unequal(run),
+        *dividing.divided_again(run),
     ]
     if not any(found.kind in {"replaced", "unregistered"} for found in causes):
         causes += holding.without_gradient(run)

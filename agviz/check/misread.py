@@ -1,0 +1,120 @@
+"""Calls that run with what they are given, and read it as something else.
+
+Note [Probabilities or logits]
+``nll_loss`` and ``kl_div`` expect log probabilities, ``cross_entropy`` and
+``binary_cross_entropy_with_logits`` expect logits. Each runs with probabilities, too, and the
+gradient is of another loss. They are probabilities where softmax or sigmoid gave them, or a view of
+what these gave.
+
+Note [Dimensions that change places]
+``view`` and ``reshape`` keep the order of the numbers. Of (9, 6, 16) seen as (6, 9, 16), a row of
+the result is no row of the one dimension or the other: ``transpose`` was meant. The same of
+(2, 6, 16), the last states of two layers, seen as (6, 32). Where the first size is a multiple of
+the second, that may as well join neighbours, and is not told; nor is what was transposed right
+before, as the heads of an attention over as many positions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_LOG: Final = "log probabilities"
+_LOGITS: Final = "logits"
+_EXPECTED: Final = {
+    "binary_cross_entropy_with_logits": _LOGITS,
+    "cross_entropy": _LOGITS,
+    "kl_div": _LOG,
+    "nll_loss": _LOG,
+}
+_PROBABILITIES: Final = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
+_VIEWS: Final = (
+    *("Expand", "Index", "Permute", "Reshape", "Select", "Slice", "Split", "Squeeze", "Transpose"),
+    *("TBackward", "Unbind", "UnsafeView", "Unsqueeze", "View", "Clone", "ToCopy"),
+)
+_MOST_VIEWS: Final = 10
+_READS_ANEW: Final = frozenset({"reshape", "reshape_as", "view", "view_as"})
+
+
+class MisreadInput(NamedTuple):
+    """A loss that was given probabilities."""
+
+    captured: Any
+    """The stack of its call."""
+    loss: str
+    expected: str
+    given_by: str
+    """The function that gave the probabilities."""
+
+
+class SwappedView(NamedTuple):
+    """A view whose first two dimensions have changed places, but not its numbers."""
+
+    captured: Any
+    """The stack of the call."""
+    called: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def misread(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, captured: Any
+) -> MisreadInput | SwappedView | None:
+    """What a call reads otherwise than it is meant; None: nothing of the kind.
+
+    Args:
+        name: of the function.
+        args: what it was given.
+        kwargs: the same, by name.
+        result: what it gave.
+        captured: its stack.
+    """
+    last = name.rpartition(".")[2]
+    given = args[0] if args else kwargs.get("input")
+    if not isinstance(given, Tensor) or not given.requires_grad:
+        return None
+    if last in _EXPECTED:
+        by = _given_by(given.grad_fn)
+        return MisreadInput(captured, last, _EXPECTED[last], by) if by else None
+    if last in _READS_ANEW and isinstance(result, Tensor):
+        shapes = tuple(given.shape), tuple(result.shape)
+        is_told = is_swapped(*shapes) and not _is_transposed(given.grad_fn)
+        return SwappedView(captured, last, *shapes) if is_told else None
+    return None
+
+
+def _given_by(node: Any) -> str:
+    """The function that gave probabilities, through views; empty: none did."""
+    for _ in range(_MOST_VIEWS):
+        if node is None:
+            return ""
+        called = node.name()
+        for begin, function in _PROBABILITIES.items():
+            if called.startswith((begin, f"Safe{begin}")):
+                return function
+        if not called.startswith(_VIEWS):
+            return ""
+        node = node.next_functions[0][0]
+    return ""
+
+
+def _is_transposed(node: Any) -> bool:
+    """Whether a node is of a transposition, or of a copy of one."""
+    if node is not None and node.name().startswith("Clone"):
+        node = node.next_functions[0][0]
+    return node is not None and node.name().startswith(("Permute", "Transpose"))
+
+
+def is_swapped(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether the first two sizes have changed places: Note [Dimensions that change places]."""
+    if len(before) < 3 or min(before[0], before[1]) < 2 or before[0] == before[1]:
+        return False
+    first, second, *rest = before
+    if after == (second, first, *rest):
+        return True
+    return first % second != 0 and after == (second, first * math.prod(rest))
