@@ -224,6 +224,9 @@ def _failures() -> dict[str, Schema]:
         "nonleaf_gradient": fields(
             {"function": TEXT, "line": LINE, "read_at": TEXT, "reads": COUNT}
         ),
+        "no_progress": fields(
+            {"graph_task": GRAPH_TASK, "loop": COUNT, "called": TEXT, "passes": COUNT}
+        ),
         "normalised_twice": fields(
             {"graph_task": GRAPH_TASK, "loss": TEXT, "function": TEXT, "made": LINE}
         ),
