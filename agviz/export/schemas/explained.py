@@ -259,6 +259,7 @@ def _failures() -> dict[str, Schema]:
                 "name": TEXT,
                 "shapes": about(array(pair(GRAPH_TASK, array(COUNT))), "Graph task, sizes."),
                 "is_list": TRUTH,
+                "largest": NULLABLE_TEXT,
             }
         ),
         "recomputed": fields(
