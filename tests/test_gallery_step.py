@@ -27,7 +27,7 @@ KINDS = {
     "always skipped", "buffer", "cleared", "clipped", "diverges", "falls", "frozen", "given back",
     "held twice", "kept", "left behind", "made anew", "mixed", "never steps", "no gradient",
     "not clipped", "not held", "not scaled", "rate 0", "rate falls", "replaced", "set back",
-    "spoilt", "unfrozen", "unregistered", "weighed",
+    "spoilt", "stepped again", "unfrozen", "unregistered", "weighed",
 }  # fmt: skip
 
 

@@ -64,8 +64,9 @@ class LongerTensors:
     def heading(self) -> str:
         """How long it was first and last."""
         (first, small), (last, large) = self.shapes[0], self.shapes[-1]
+        what = "ever longer tensors" if self.largest else "a longer tensor in each pass"
         return (
-            f"{self.name} gives a longer tensor in each pass: {write_shape(small)} before backward"
+            f"{self.name} gives {what}: {write_shape(small)} before backward"
             f" pass {first}, {write_shape(large)} before pass {last}"
         )
 
@@ -77,7 +78,7 @@ class LongerTensors:
             return (
                 f"Its size follows {self.largest}, which only ever grows: it keeps the largest that"
                 " has been met, so that one long sample makes all batches after it as long, and"
-                f" most of them padding. {slower} Take the largest of the batch at hand, and cut or"
+                f" most of them padding. Take the largest of the batch at hand, and cut or"
                 " sort samples by length where they differ much."
             )
         if self.is_list:

@@ -79,7 +79,8 @@ def _verdict(run: Run, trace: Trace) -> RankVerdict | None:
                 f"In the last {_LEAST} backward passes each function of the forward gave the same"
                 " on all of them, and so did the loss, which changes from pass to pass: all are"
                 " given the same batches. DDP averages gradients that are equal already, so that"
-                f" more ranks learn no more than one, and the rest of the data is never seen. {remedy}"
+                " more ranks learn no more than one, and the rest of the data is never seen."
+                f" {remedy}"
             ),
         ),
     )
