@@ -72,6 +72,16 @@ def bank_that_is_never_cut(step: Step) -> None:
     assert len(bank) == 32
 
 
+def padded_to_the_longest_ever(step: Step) -> None:
+    longest = 0
+    for length in (2, 3, 2, 5, 4, 7, 2, 9, 3):
+        longest = max(longest, length)
+        x = torch.zeros(longest, 6)  # cause: ever
+        x[:length] = torch.randn(length, 6)
+        step.backward(step.hidden(x).square().mean())
+    assert step.ran == 9
+
+
 def stack_of_all_that_was_seen(step: Step) -> None:
     seen = []
     for _ in range(8):
@@ -144,6 +154,7 @@ def outputs_for_long(step: Step) -> None:
 GROWING = (
     checkpoints_in_three_levels,
     bank_that_is_never_cut,
+    padded_to_the_longest_ever,
     stack_of_all_that_was_seen,
     backward_for_each_loss,
     backward_for_each_sample,
@@ -199,6 +210,15 @@ def micro_batches(step: Step) -> None:
         step.optimizer.step()
 
 
+def padded_to_the_longest_of_the_batch(step: Step) -> None:
+    for lengths in ((2, 1), (3, 2), (4, 4), (5, 1), (6, 5), (7, 2), (8, 3), (9, 9)):
+        longest = max(map(len, map(range, lengths)))
+        x = torch.zeros(2, longest, 6)
+        for row, length in zip(x, lengths, strict=True):
+            row[:length] = torch.randn(length, 6)
+        step.backward(step.hidden(x).square().mean())
+
+
 def two_losses(step: Step) -> None:
     for _ in range(3):
         hidden = step.hidden(torch.randn(4, 6))
@@ -246,6 +266,7 @@ HEALTHY = (
     recent_ones_stacked,
     gradients_of_each_sample,
     micro_batches,
+    padded_to_the_longest_of_the_batch,
     two_losses,
     dropout_again_and_again,
     replay_of_detached,

@@ -27,6 +27,7 @@ KINDS: Final = {
     "divergent forward": {"graphs"},
     "unequal collectives": {"collectives"},
     "collective order": {"collectives"},
+    "data": {"data"},
     "lost hooks": {"gradients"},
     "not reduced": {"gradients"},
     "raised": {"raised"},

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import queue
 import socket
+import sqlite3
 import sys
 import threading
 import time
@@ -17,12 +19,15 @@ import pytest
 
 from agviz.record.files import Files
 from agviz.record.waiting import waits
+from agviz.traces.rows import OWN_PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
     from agviz.traces.rows import DumpedWait
+
+HAS_KERNEL_LOCKS = Path("/proc/locks").is_file()
 
 
 class Things:
@@ -240,3 +245,35 @@ def test_a_frame_that_is_traced_keeps_its_locals() -> None:
         waits(sys._current_frames(), Files())
     thread.join()
     assert found == [3]
+
+
+def test_a_file_locked_twice_by_one_process_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with path.open("w") as ours, path.open("w") as theirs:
+        fcntl.flock(ours, fcntl.LOCK_EX)
+        with waiting(lambda: fcntl.flock(theirs, fcntl.LOCK_EX)) as thread:
+            found = seen(thread, "fcntl.flock")
+        fcntl.flock(ours, fcntl.LOCK_UN)
+        thread.join(30)
+    assert found is not None
+    assert found[:3] == ("fcntl.flock", 0, OWN_PROCESS if HAS_KERNEL_LOCKS else "")
+
+
+def test_a_database_that_is_locked_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with contextlib.closing(sqlite3.connect(path)) as ours:
+        ours.execute("create table steps (step int)")
+        ours.commit()
+        ours.execute("insert into steps values (1)")
+
+        def insert() -> None:
+            with contextlib.closing(sqlite3.connect(path, timeout=60)) as theirs:
+                theirs.execute("insert into steps values (2)")
+
+        with waiting(insert) as thread:
+            found = seen(thread, "sqlite3.Connection.execute")
+        ours.commit()
+        thread.join(30)
+    assert found is not None
+    assert found[:2] == ("sqlite3.Connection.execute", 0)
+    assert found.name == (OWN_PROCESS if HAS_KERNEL_LOCKS else "")

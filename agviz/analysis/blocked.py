@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.lineage import is_checkpoint
 from agviz.analysis.thread_status import inside_engine
-from agviz.traces.rows import visible
+from agviz.traces.rows import OWN_PROCESS, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _LOCKS: Final = {"threading.Lock", "threading.RLock"}
 _JOINS: Final = ("Thread.join",)
+_FILES: Final = ("fcntl.", "sqlite3.")
+"""Beginnings of the names of what waits for the lock of a file."""
 _TAKES: Final = ("get", "recv", "recv_bytes", "readline", "read", "recv_into", "accept")
 """Last names of what gives each thing only once."""
 FOREVER: Final = "So none of them goes on"
@@ -60,6 +62,7 @@ def _chain(
             (each for each in threads if wait.holder and each.native_id == wait.holder), None
         )
         if other is None:
+            yield from _of_file(wait)
             return
         if other.wait is None:
             at = visible(other.stack)
@@ -81,11 +84,30 @@ def _for(wait: DumpedWait, seen: Sequence[int]) -> str:
             return f"{lock} that the same thread holds{at}"
         return f"{lock} that {wait.name} holds{at}" if wait.name else lock
     who = ""
-    if wait.name:
+    if wait.name and wait.what.startswith(_FILES):
+        itself = " itself" if wait.name == OWN_PROCESS else ""
+        who = f", while {wait.name}{itself} holds the lock of a file"
+    elif wait.name:
         who = f" for the thread {wait.name}"
         if not wait.what.endswith(_JOINS):
             who = f", for what the thread {wait.name} is at"
     return f"in {wait.what}{who}"
+
+
+def _of_file(wait: DumpedWait) -> Iterator[str]:
+    """What to do about the lock of a file that the process has itself."""
+    if wait.name != OWN_PROCESS or not wait.what.startswith(_FILES):
+        return
+    if wait.what.startswith("sqlite3."):
+        yield (
+            "If that is an open transaction of another connection to this database, commit it"
+            " before backward, or use one connection."
+        )
+    else:
+        yield (
+            "A file that is opened twice has two locks, of which one waits for the other: release"
+            " it before backward, or pass the open file on."
+        )
 
 
 def _short(frame: Frame) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import line_of_call
+from agviz.analysis.code_search import line_of_call, only_call, parsed
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -185,24 +186,35 @@ def _wrapped(trace: Trace, tasks: Sequence[GraphTaskRow]) -> GraphGrowth | None:
     deeper = depths[1] - depths[0]
     if not deeper:
         return None
-    (file, function), times = deeper.most_common(1)[0]
+    frame, times = deeper.most_common(1)[0]
     if times < _LEAST_RISES:
         return None
-    frame = next(
-        each
-        for node in trace.nodes(tasks[-1].id)
-        for each in node.stack
-        if (each.file, each.function) == (file, function)
-    )
-    return _made(GrowthCause.WRAPPED, tasks, frame, function)
+    owner = _class_around(trace, frame)
+    wraps = only_call(trace, owner) if owner else None
+    if wraps is not None:
+        return _made(GrowthCause.WRAPPED, tasks, wraps, f"{owner}.{frame.function}")
+    return _made(GrowthCause.WRAPPED, tasks, frame, frame.function)
 
 
-def _deepest(nodes: Sequence[NodeRow]) -> Counter[tuple[str, str]]:
-    """Of each function of the user, how often it is in one stack at most."""
-    most: Counter[tuple[str, str]] = Counter()
+def _deepest(nodes: Sequence[NodeRow]) -> Counter[Frame]:
+    """Of each line of the user, how often it is in one stack at most."""
+    most: Counter[Frame] = Counter()
     for stack in {node.stack for node in nodes}:
-        most |= Counter((frame.file, frame.function) for frame in stack if not frame.hidden)
+        most |= Counter(frame for frame in stack if not frame.hidden)
     return most
+
+
+def _class_around(trace: Trace, frame: Frame) -> str:
+    """The name of the class of whose method a line is; empty: of none."""
+    return max(
+        (
+            (node.lineno, node.name)
+            for node in ast.walk(parsed(trace.source(frame.file)))
+            if isinstance(node, ast.ClassDef)
+            and node.lineno <= frame.line <= (node.end_lineno or 0)
+        ),
+        default=(0, ""),
+    )[1]
 
 
 def _parametrized(trace: Trace, tasks: Sequence[GraphTaskRow]) -> GraphGrowth | None:

@@ -7,7 +7,13 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import container_name, parsed, takes_from, targets_of
+from agviz.analysis.code_search import (
+    container_name,
+    parsed,
+    takes_from,
+    targets_of,
+    with_functions,
+)
 from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.words.shapes import write_shape
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame, GraphTaskRow
 
 _LEAST_PASSES: Final = 5
 """Passes in a row in each of which it is longer."""
@@ -30,6 +36,13 @@ _CARRYING: Final = frozenset(
 """Functions that leave a tensor as long as it is."""
 _TAKING: Final = frozenset({"pop", "popleft", "clear", "remove"})
 _MOST_CARRIED: Final = 8
+_SIZED: Final = frozenset(
+    {"empty", "full", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "pad", "zeros"}
+)
+"""Functions that make a tensor of a size that they are given."""
+_LARGEST: Final = frozenset({"max", "np.maximum", "numpy.maximum"})
+_LEAST_RISES: Final = 3
+"""In the last passes, of a size that follows the largest so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +56,17 @@ class LongerTensors:
     """Graph task, and shape of what it made for it."""
     is_list: bool
     """Whether a list gets longer; else the tensor of the pass before is joined with another."""
+    largest: str = ""
+    """What keeps the largest size so far, where sizes follow that."""
     graph_task: None = None
 
     @property
     def heading(self) -> str:
         """How long it was first and last."""
         (first, small), (last, large) = self.shapes[0], self.shapes[-1]
+        what = "ever longer tensors" if self.largest else "a longer tensor in each pass"
         return (
-            f"{self.name} gives a longer tensor in each pass: {write_shape(small)} before backward"
+            f"{self.name} gives {what}: {write_shape(small)} before backward"
             f" pass {first}, {write_shape(large)} before pass {last}"
         )
 
@@ -58,6 +74,13 @@ class LongerTensors:
     def paragraph(self) -> str:
         """Why, and what to do."""
         slower = "So each step takes more time and memory than the one before."
+        if self.largest:
+            return (
+                f"Its size follows {self.largest}, which only ever grows: it keeps the largest that"
+                " has been met, so that one long sample makes all batches after it as long, and"
+                f" most of them padding. Take the largest of the batch at hand, and cut or"
+                " sort samples by length where they differ much."
+            )
         if self.is_list:
             return (
                 "It joins a list that gets longer in each step, and nothing is taken out of it."
@@ -82,6 +105,7 @@ class LongerTensors:
             "name": self.name,
             "shapes": [[number, list(shape)] for number, shape in self.shapes],
             "is_list": self.is_list,
+            "largest": self.largest or None,
         }
 
 
@@ -100,6 +124,7 @@ def longer_tensors(trace: Trace) -> LongerTensors | None:
     givers: dict[int, ForwardOpRow] = {}
     """By tensor: the function that gave it."""
     by_pass: list[dict[object, ForwardOpRow]] = []
+    sized: list[dict[object, ForwardOpRow]] = []
     for ops in calls:
         joined: dict[object, ForwardOpRow] = {}
         for op in ops:
@@ -109,6 +134,9 @@ def longer_tensors(trace: Trace) -> LongerTensors | None:
                 if last_name(op) in _JOINING and len(op.outputs) == 1:
                     joined.setdefault((op.name, op.module, op.frame), op)
         by_pass.append(joined)
+        sized.append(
+            {(op.name, op.frame): op for op in ops if last_name(op) in _SIZED and op.outputs}
+        )
     for key in by_pass[-1]:
         row = [
             (task.id, joined[key])
@@ -127,7 +155,55 @@ def longer_tensors(trace: Trace) -> LongerTensors | None:
                 shapes=tuple((number, op.outputs[0].shape or ()) for number, op in row),
                 is_list=is_list,
             )
+    return _as_long_as_ever(trace, tasks, sized)
+
+
+def _as_long_as_ever(
+    trace: Trace, tasks: Sequence[GraphTaskRow], sized: Sequence[Mapping[object, ForwardOpRow]]
+) -> LongerTensors | None:
+    """A line that makes tensors of the largest size that has been met so far."""
+    for key, last in sized[-1].items():
+        if last.frame is None or not all(key in each for each in sized):
+            continue
+        shapes = [each[key].outputs[0].shape or () for each in sized]
+        rises = [one != other for one, other in itertools.pairwise(shapes)]
+        is_falling = any(
+            len(one) != len(other) or any(a > b for a, b in zip(one, other, strict=True))
+            for one, other in itertools.pairwise(shapes)
+        )
+        if is_falling or sum(rises) < _LEAST_RISES:
+            continue
+        if largest := _keeps_largest(trace, last.frame):
+            return LongerTensors(
+                frame=last.frame,
+                name=last.name,
+                shapes=tuple((task.id, shape) for task, shape in zip(tasks, shapes, strict=True)),
+                is_list=False,
+                largest=largest,
+            )
     return None
+
+
+def _keeps_largest(trace: Trace, frame: Frame) -> str:
+    """What a line uses that is only ever set to the largest of itself and others; empty: nothing.
+
+    It is an attribute, a global or what is set in a loop of the function: ``n = max(n, len(x))``.
+    """
+    used: set[str] = set()
+    kept: set[str] = set()
+    nodes = list(with_functions(parsed(trace.source(frame.file))))
+    for function, node in nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and node.lineno == frame.line:
+            used.add(ast.unparse(node))
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        if function != frame.function or ast.unparse(node.value.func) not in _LARGEST:
+            continue
+        (target, *others) = map(ast.unparse, node.targets)
+        inside = {ast.unparse(each) for each in ast.walk(node.value) if each is not node.value}
+        if not others and target in inside:
+            kept.add(target)
+    return min(kept & used, default="")
 
 
 def _grows(ops: Sequence[ForwardOpRow]) -> bool:

@@ -16,7 +16,9 @@ from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wron
 from agviz.analysis.growth import growth
 from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
+from agviz.analysis.no_progress import no_progress
 from agviz.analysis.nonleaf_gradient import nonleaf_gradient
+from agviz.analysis.normalised_twice import normalised_twice
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.pass_marks import is_measured
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
     from agviz.analysis.failure import Failure
     from agviz.analysis.growth import Growth
     from agviz.analysis.loss import NonFiniteLoss
+    from agviz.analysis.no_progress import NoProgress
     from agviz.analysis.nonleaf_gradient import NonLeafGradient
+    from agviz.analysis.normalised_twice import NormalisedTwice
     from agviz.analysis.outside import Outside
     from agviz.analysis.program_error import ProgramError
     from agviz.analysis.refused import RefusedCall
@@ -59,7 +63,8 @@ _MOST_NAMED: Final = 3
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | Growth | SlowShape | StepFinding"
-    " | ProgramError | Saturation | NonLeafGradient"
+    " | ProgramError | Saturation | NonLeafGradient | NormalisedTwice"
+    " | NoProgress"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 
@@ -207,6 +212,10 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield of_failure(lost, trace)
     if explained is not None and explained.graph_task < consequences:
         yield from [] if explained.is_harmless else [of_explanation(explained)]
+    if graph_task is None and (stuck := no_progress(trace)) is not None:
+        yield of_failure(stuck, trace)
+    if graph_task is None and (twice := normalised_twice(trace)) is not None:
+        yield of_failure(twice, trace)
     if graph_task is None:
         yield from (of_failure(each, trace) for each in growth(trace))
     slow = slow_shape(trace, graph_task)

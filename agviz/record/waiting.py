@@ -9,15 +9,17 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import os
 import re
 import sys
 import threading
 import types
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.frame_locals import locals_of
-from agviz.traces.rows import DumpedWait
+from agviz.traces.rows import OWN_PROCESS, DumpedWait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,9 +43,16 @@ _LIBRARIES: Final = {
     "urllib",
 }
 """Modules of Python whose functions wait for others."""
-_WAITING: Final = {"_queue", "_socket", "_thread", "_io", "_multiprocessing", "select", "socket"}
+_WAITING: Final = {
+    *("_io", "_multiprocessing", "_queue", "_socket", "_thread", "select", "socket", "sqlite3"),
+}
 """Modules of types whose methods in C may wait."""
-_FUNCTIONS: Final = {"input", "time.sleep", "select.select", "os.read", "os.wait", "os.waitpid"}
+_FILE_LOCKS: Final = {"fcntl.flock", "fcntl.lockf"}
+_FUNCTIONS: Final = _FILE_LOCKS | {
+    *("input", "time.sleep", "select.select", "os.read", "os.wait", "os.waitpid"),
+}
+_DATABASE: Final = "sqlite3."
+_KERNEL_LOCKS: Final = Path("/proc/locks")
 _NAMES: Final = {"_thread.lock": "threading.Lock", "_thread.RLock": "threading.RLock"}
 _OWNER: Final = re.compile(r"\bowner=(\d+)\b")
 _DISTRIBUTED: Final = "torch.distributed"
@@ -216,6 +225,8 @@ def _field(owner: Any, name: str) -> Any:
 
 
 def _with_holder(waiting: _Waiting, look: _Look) -> DumpedWait:
+    if waiting.what in _FILE_LOCKS or waiting.what.startswith(_DATABASE):
+        return DumpedWait(waiting.what, 0, _holder_of_file(waiting.what), None)
     innermost = look.innermost
     ident, frame = 0, None
     thing = waiting.thing
@@ -240,6 +251,25 @@ def _with_holder(waiting: _Waiting, look: _Look) -> DumpedWait:
 
 _LOCK: Final = type(threading.Lock())
 _RLOCK: Final = type(threading.RLock())
+
+
+def _holder_of_file(what: str) -> str:
+    """Which process has the lock of a file, by Linux's own list; empty: it is not known.
+
+    SQLite asks for its locks again and again, and waits for none: all that is seen is whether this
+    process has one.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        rows = [row.split() for row in _KERNEL_LOCKS.read_text("ascii").splitlines()]
+        own = str(os.getpid())
+        if what.startswith(_DATABASE):
+            wanted = ["POSIX", "ADVISORY", "WRITE", own]
+            return OWN_PROCESS if any(row[1:5] == wanted for row in rows) else ""
+        waited = {row[0] for row in rows if row[1] == "->" and row[5] == own}
+        for row in rows:
+            if row[0] in waited and row[1] != "->":
+                return OWN_PROCESS if row[4] == own else f"process {row[4]}"
+    return ""
 
 
 def _held_at(innermost: FrameType, lock: Any, look: _Look) -> Frame | None:

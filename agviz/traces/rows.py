@@ -443,6 +443,10 @@ class DumpedCall(NamedTuple):
     """Where the hook or callback is defined; None where that is not known."""
 
 
+OWN_PROCESS: Final = "this process"
+"""What has the lock of a file that one of its own threads waits for."""
+
+
 class DumpedWait(NamedTuple):
     """What a thread waited for, and which thread had it."""
 
@@ -451,7 +455,7 @@ class DumpedWait(NamedTuple):
     holder: int
     """Thread id of the operating system of the thread that has it, or is it; 0: not known."""
     name: str
-    """Of that thread; empty where it is not known."""
+    """Of that thread; of the lock of a file, which process has it; empty where it is not known."""
     held_at: Frame | None
     """The ``with`` by which it has the lock; None where that is not known."""
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import calls, is_schedule, uses_gradients
+from agviz.analysis.steps.source_calls import (
+    calls,
+    conditions,
+    is_schedule,
+    is_step,
+    uses_gradients,
+)
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.rows import Frame
 
 
 def idle(run: RunSteps) -> Iterator[StepFinding]:
@@ -27,6 +34,11 @@ def idle(run: RunSteps) -> Iterator[StepFinding]:
     if schedules:
         lines = listed([str(each.line) for each in schedules])
         beside = f" The scheduler's step in line {lines} changes the learning rate only."
+    written = calls(run.trace, frame, is_step)
+    remedy = "Call optimizer.step() after backward if they are to be trained."
+    if len(written) == 1 and frame is not None:
+        frame = written[0]
+        remedy = f"{_why_not(run, frame)} Let it be called after backward."
     yield StepFinding(
         kind="never steps",
         heading=f"{names} never {'steps' if len(run.idle) == 1 else 'step'}",
@@ -34,8 +46,26 @@ def idle(run: RunSteps) -> Iterator[StepFinding]:
         paragraph=(
             f"No optimizer stepped in {len(run.passes):,} backward passes: the gradients of"
             f" what {names} holds came and were cleared, and the parameters that were looked at are"
-            f" what they were.{beside} Call optimizer.step() after backward if they are to be"
-            " trained."
+            f" what they were.{beside} {remedy}"
         ),
         evidence=tuple(f"{each.name} was made at {each.frame}" for each in run.idle if each.frame),
     )
+
+
+_LONGEST: Final = 60
+"""Letters of a condition that are shown."""
+
+
+def _why_not(run: RunSteps, step: Frame) -> str:
+    """Why a step that is written in one line never came, as far as the text tells."""
+    tests = conditions(run.trace, step)
+    if not tests:
+        return f"Line {step.line} calls step, but the program never came there."
+    test = tests[-1] if len(tests[-1]) <= _LONGEST else f"{tests[-1][:_LONGEST]}…"
+    if "%" in test:
+        often = "with too few batches, or a count that begins anew, it never is"
+        return (
+            f"Line {step.line} calls step only where {test}: {often}. Step after the last batch of"
+            " an epoch, too."
+        )
+    return f"Line {step.line} calls step only where {test}, and it never came there."

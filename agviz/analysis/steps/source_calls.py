@@ -92,6 +92,28 @@ def is_schedule(_call: ast.Call, name: str) -> bool:
     )
 
 
+def is_step(_call: ast.Call, name: str) -> bool:
+    """Whether it is ``optimizer.step()``, or that of a GradScaler."""
+    owner, _, method = name.rpartition(".")
+    return method == "step" and any(word in owner.lower() for word in ("opt", "scaler"))
+
+
+def conditions(trace: Trace, line: Frame) -> list[str]:
+    """The conditions of its function under which a line runs, outermost first, as they are written.
+
+    Args:
+        trace: holds the text of the file.
+        line: of the program.
+    """
+    return [
+        ast.unparse(node.test)
+        for function, node in with_functions(parsed(trace.source(line.file)))
+        if isinstance(node, ast.If)
+        and function == line.function
+        and node.body[0].lineno <= line.line <= (node.body[-1].end_lineno or 0)
+    ]
+
+
 def is_clip(_call: ast.Call, name: str) -> bool:
     """Whether it is ``clip_grad_norm_`` or the like."""
     return "clip_grad" in name

@@ -224,6 +224,12 @@ def _failures() -> dict[str, Schema]:
         "nonleaf_gradient": fields(
             {"function": TEXT, "line": LINE, "read_at": TEXT, "reads": COUNT}
         ),
+        "no_progress": fields(
+            {"graph_task": GRAPH_TASK, "loop": COUNT, "called": TEXT, "passes": COUNT}
+        ),
+        "normalised_twice": fields(
+            {"graph_task": GRAPH_TASK, "loss": TEXT, "function": TEXT, "made": LINE}
+        ),
         "hook_growth": fields(
             {"owner": TEXT, "hook": TEXT, "counts": array(pair(GRAPH_TASK, COUNT))}
         ),
@@ -253,6 +259,7 @@ def _failures() -> dict[str, Schema]:
                 "name": TEXT,
                 "shapes": about(array(pair(GRAPH_TASK, array(COUNT))), "Graph task, sizes."),
                 "is_list": TRUTH,
+                "largest": NULLABLE_TEXT,
             }
         ),
         "recomputed": fields(

@@ -12,6 +12,7 @@ from agviz.ranks.answers.found import RankVerdict, numbers
 from agviz.ranks.answers.gradients import unequal
 from agviz.ranks.answers.graphs import parting
 from agviz.ranks.answers.nonfinite import nonfinite
+from agviz.ranks.answers.same_data import same_data
 from agviz.ranks.answers.straggler import straggler
 from agviz.ranks.answers.unfinished import unfinished
 from agviz.ranks.work import own_times_of_passes
@@ -32,6 +33,8 @@ def rank_verdicts(run: Run) -> tuple[RankVerdict, ...]:
     """
     ended = ends(run)
     found = tuple(_found(run, ended))
+    if not found and (alike := same_data(run)) is not None:
+        found = (alike,)
     return found or (_nothing(run, ended),)
 
 

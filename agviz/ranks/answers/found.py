@@ -23,7 +23,7 @@ class RankVerdict:
 
     kind: str
     """``nonfinite``, ``straggler``, ``graphs``, ``collectives``, ``unused``, ``gradients``,
-    ``raised``, ``died``, ``left``, ``hang``; empty: nothing was found."""
+    ``data``, ``raised``, ``died``, ``left``, ``hang``; empty: nothing was found."""
     ranks: tuple[int, ...]
     """Those in which the cause is."""
     node: str = ""

@@ -13,7 +13,7 @@ def program() -> object:
     for batch in range(6):
         loss = nn.functional.cross_entropy(model(torch.randn(8, 4)), torch.randint(2, (8,)))
         optimizer.zero_grad()
-        loss.backward()  # cause
+        loss.backward()
         if batch % 100 == 99:
-            optimizer.step()
+            optimizer.step()  # cause
     return model, optimizer

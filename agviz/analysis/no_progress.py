@@ -1,0 +1,148 @@
+"""Loops that call backward again and again without coming any nearer to their end.
+
+Note [No progress]
+A ``while`` whose last turns all gave one and the same loss, to the last digit, is told while the
+program runs. A loop that counts its turns, and may end by that, is training whose loss is constant,
+and is left alone.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.measures import number
+from agviz.analysis.program_calls import last_passes, looping_frame
+from agviz.traces.rows import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
+
+_LEAST: Final = 200
+"""Passes with the same loss."""
+_LONGEST: Final = 80
+"""Letters of a condition that are shown."""
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoProgress:
+    """A loop that calls backward with the same loss again and again. Note [No progress]."""
+
+    frame: Frame
+    """The line that lets it end, else that of the loop."""
+    loop: int
+    """The line of the loop."""
+    called: Frame
+    """The line of the loop that leads to backward."""
+    loss: float
+    ends: str
+    """What has to be true for it to end; empty: not one condition."""
+    turns: int
+    """Passes with the same loss that were looked at."""
+    graph_task: int
+    """The last of them."""
+
+    @property
+    def heading(self) -> str:
+        """What it does."""
+        return f"a loop calls backward again and again, and its loss stays {number(self.loss)}"
+
+    @property
+    def paragraph(self) -> str:
+        """How it would end, and what to do."""
+        ends = f" It ends only where {self.ends} (line {self.frame.line})." if self.ends else ""
+        return (
+            f"The while loop in line {self.loop} calls backward at {self.called}. The last"
+            f" {self.turns:,} passes had the same loss to the last digit, so that nothing they"
+            f" changed made a difference.{ends} Unless something else changes, it never ends:"
+            " look at what each turn changes (its sign, or a step too small to move a"
+            " parameter), and give the loop a largest number of turns."
+        )
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        yield f"loss of the last {self.turns:,} passes, up to {self.graph_task}: {self.loss!r}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "no_progress",
+            "graph_task": self.graph_task,
+            "loop": self.loop,
+            "called": str(self.called),
+            "passes": self.turns,
+        }
+
+
+def no_progress(trace: Trace) -> NoProgress | None:
+    """The loop in which a running program is without progress; None: it is not seen in one.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    if not trace.is_growing:
+        return None
+    tasks = last_passes(trace, _LEAST)
+    known = trace.losses()
+    losses = {repr(known[task.id]) for task in tasks if task.id in known}
+    sites = {visible(trace.call_site(task.id)) for task in tasks}
+    if len(tasks) < _LEAST or len(losses) != 1 or len(sites) != 1:
+        return None
+    last = tasks[-1].id
+    found = looping_frame(trace, trace.call_site(last))
+    if found is None or last not in known:
+        return None
+    called, loop, _ = found
+    if not isinstance(loop, ast.While):
+        return None
+    tests = list(_exits(loop))
+    if not tests or any(_counts(loop, test) for test in tests):
+        return None
+    text = ast.unparse(tests[0])
+    ends = text if loop.test is not tests[0] else f"not ({text})"
+    line = tests[0].lineno if len(tests) == 1 else loop.lineno
+    return NoProgress(
+        frame=called._replace(line=line, source=""),
+        loop=loop.lineno,
+        called=called,
+        loss=known[last],
+        ends=ends if len(tests) == 1 and len(ends) <= _LONGEST else "",
+        turns=len(tasks),
+        graph_task=last,
+    )
+
+
+def _exits(loop: ast.While) -> Iterator[ast.expr]:
+    """The conditions by which a loop ends: its own, and those of what leaves it."""
+    if not isinstance(loop.test, ast.Constant):
+        yield loop.test
+    waiting: list[ast.AST] = list(loop.body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, _FUNCTIONS):
+            continue
+        if isinstance(node, ast.If) and any(map(_leaves, [*node.body, *node.orelse])):
+            yield node.test
+        waiting += ast.iter_child_nodes(node)
+
+
+def _leaves(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Break | ast.Return | ast.Raise)
+
+
+def _counts(loop: ast.While, test: ast.expr) -> bool:
+    """Whether a condition asks for what the loop counts up or down."""
+    counted = {
+        ast.unparse(node.target)
+        for node in ast.walk(loop)
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub)
+    }
+    asked = {
+        ast.unparse(node) for node in ast.walk(test) if isinstance(node, ast.Name | ast.Attribute)
+    }
+    return bool(counted & asked)

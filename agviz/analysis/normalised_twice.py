@@ -1,0 +1,181 @@
+"""Losses of probabilities that take what they are given for something else.
+
+Note [What a loss is given]
+``cross_entropy`` and ``binary_cross_entropy_with_logits`` normalise what they are given, and
+``nll_loss`` takes its logarithm for taken. The graph shows what a loss was given: the node that
+normalised it lies right below that of the loss, but for views and casts. A ``log_softmax`` of a
+``log_softmax`` gives the same, and is left alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from agviz.analysis.program_calls import last_passes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame, NodeRow
+
+
+class _Loss(NamedTuple):
+    """A loss, by the nodes of which it is made."""
+
+    name: str
+    nodes: tuple[str, ...]
+    """Beginnings of their names, the loss's own first."""
+    takes: str
+    """What it does with what it is given, or takes it for."""
+    remedy: str
+
+
+_PROBABILITIES: Final = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
+_RESHAPING: Final = (
+    *("Alias", "Clone", "Expand", "Index", "Permute", "Reshape", "Select", "Slice", "Squeeze"),
+    *("T", "ToCopy", "Transpose", "UnsafeView", "Unsqueeze", "View"),
+)
+_LOSSES: Final = (
+    _Loss(
+        "cross_entropy",
+        ("NllLoss", "LogSoftmax"),
+        "applies log_softmax to what it is given, so that it is normalised twice: from numbers"
+        " between 0 and 1 no class gets far ahead of the others, the loss stays high, and gradients"
+        " are small",
+        "Give cross_entropy the logits",
+    ),
+    _Loss(
+        "binary_cross_entropy_with_logits",
+        ("BinaryCrossEntropyWithLogits",),
+        "applies a sigmoid to what it is given, so that it is normalised twice: from numbers"
+        " between 0 and 1 it makes probabilities between 0.5 and 0.73, and gradients are small",
+        "Give it the logits",
+    ),
+    _Loss(
+        "nll_loss",
+        ("NllLoss",),
+        "takes what it is given for logarithms of probabilities: without the log the loss is"
+        " negative, and its gradient is the same however wrong the prediction is",
+        "Use log_softmax instead, or cross_entropy of the logits",
+    ),
+)
+_MOST_NODES: Final = 20_000
+"""A larger graph is not read."""
+_MOST_STEPS: Final = 8
+"""Views and casts between the two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalisedTwice:
+    """A loss that was given probabilities. Note [What a loss is given]."""
+
+    graph_task: int
+    loss: _Loss
+    function: str
+    """``softmax`` or ``sigmoid``."""
+    at: NodeRow
+    """The node of the loss."""
+    made: NodeRow
+    """The one of the function."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The line of the loss; else the one that made the probabilities."""
+        return self.at.frame or self.made.frame
+
+    @property
+    def heading(self) -> str:
+        """What the loss was given."""
+        return f"{self.loss.name} is given the output of a {self.function}"
+
+    @property
+    def paragraph(self) -> str:
+        """What it makes of that, and what to do."""
+        inside = f" in {self.made.module}" if self.made.module else ""
+        at = "" if self.made.frame is None else f" at {self.made.frame}"
+        return (
+            f"The {self.function} is called{at}{inside}, and {self.loss.name}"
+            f" {self.loss.takes}. {self.loss.remedy}, without that {self.function};"
+            f" apply the {self.function} only where probabilities are wanted."
+        )
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        yield (
+            f"node {self.at.index} ({self.at.name}) of backward pass {self.graph_task} leads to"
+            f" node {self.made.index} ({self.made.name})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "normalised_twice",
+            "graph_task": self.graph_task,
+            "loss": self.loss.name,
+            "function": self.function,
+            "made": None if self.made.frame is None else str(self.made.frame),
+        }
+
+
+def normalised_twice(trace: Trace) -> NormalisedTwice | None:
+    """A loss of the last pass that was given probabilities, and not what it takes.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    for task in last_passes(trace, 1):
+        if task.nodes > _MOST_NODES:
+            continue
+        graph = _Graph(trace, task.id)
+        for node in range(task.nodes):
+            for loss in _LOSSES:
+                found = graph.given_to(node, loss)
+                if found is not None:
+                    return found
+    return None
+
+
+class _Graph:
+    """The names of a pass's nodes, and what each leads to."""
+
+    def __init__(self, trace: Trace, graph_task: int) -> None:
+        self._trace = trace
+        self._task = graph_task
+        nodes = trace.graph_task(graph_task).nodes
+        self._names = [label.name for label in trace.node_labels(graph_task, 0, nodes)]
+
+    def given_to(self, node: int, loss: _Loss) -> NormalisedTwice | None:
+        """The probabilities that a loss was given as its first argument; None: none."""
+        place: int | None = node
+        for begins in loss.nodes:
+            if place is None or not self._names[place].startswith(begins):
+                return None
+            place = self._past_views(self._below(place))
+        function = "" if place is None else _PROBABILITIES.get(self._kind(place), "")
+        if place is None or not function:
+            return None
+        return NormalisedTwice(
+            graph_task=self._task,
+            loss=loss,
+            function=function,
+            at=self._trace.node(self._task, node),
+            made=self._trace.node(self._task, place),
+        )
+
+    def _past_views(self, place: int | None) -> int | None:
+        for _ in range(_MOST_STEPS):
+            if place is None or self._kind(place) not in _RESHAPING:
+                break
+            place = self._below(place)
+        return place
+
+    def _kind(self, node: int) -> str:
+        """``Softmax`` of ``SoftmaxBackward0``."""
+        return self._names[node].partition("Backward")[0]
+
+    def _below(self, node: int) -> int | None:
+        """What the gradient of a node's first argument flows to."""
+        edges = self._trace.edges_from(self._task, node)
+        return next((edge.consumer for edge in edges if edge.output == 0), None)
