@@ -53,6 +53,8 @@ _FUNCTIONS: Final = _FILE_LOCKS | {
 }
 _DATABASE: Final = "sqlite3."
 _KERNEL_LOCKS: Final = Path("/proc/locks")
+_PENDING_BYTE: Final = 1 << 30
+"""Where SQLite locks a database, but for one with a write-ahead log, as that of the recording is."""
 _NAMES: Final = {"_thread.lock": "threading.Lock", "_thread.RLock": "threading.RLock"}
 _OWNER: Final = re.compile(r"\bowner=(\d+)\b")
 _DISTRIBUTED: Final = "torch.distributed"
@@ -264,7 +266,8 @@ def _holder_of_file(what: str) -> str:
         own = str(os.getpid())
         if what.startswith(_DATABASE):
             wanted = ["POSIX", "ADVISORY", "WRITE", own]
-            return OWN_PROCESS if any(row[1:5] == wanted for row in rows) else ""
+            is_own = any(row[1:5] == wanted and int(row[6]) >= _PENDING_BYTE for row in rows)
+            return OWN_PROCESS if is_own else ""
         waited = {row[0] for row in rows if row[1] == "->" and row[5] == own}
         for row in rows:
             if row[0] in waited and row[1] != "->":

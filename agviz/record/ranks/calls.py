@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import sys
 import threading
 import time
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from agviz.record.files import Files
     from agviz.record.ranks.black_box import BlackBox
     from agviz.traces.rows import Frame
+
+log = logging.getLogger("agviz")
 
 _METHODS: Final = {
     "allreduce": "all_reduce",
@@ -162,9 +165,14 @@ class CollectiveCalls:
             return ()
         self._looked += 1
         found: list[str] = []
-        for _, frame in itertools.islice(self._frames(sys._getframe(2)), _CALLERS):
-            with locals_of(frame) as variables:
-                found += _names_in(variables, tensors[0])
+        try:
+            for _, frame in itertools.islice(self._frames(sys._getframe(2)), _CALLERS):
+                with locals_of(frame) as variables:
+                    found += _names_in(variables, tensors[0])
+        except Exception as error:  # noqa: BLE001 - the program's collective goes on
+            self._looked = MOST_NAMED
+            log.warning("names of what collectives are given are no longer recorded (%r)", error)
+            return ()
         return tuple(dict.fromkeys(found))[:_MOST_NAMES]
 
     def at(self) -> Callable[[int, int], Called | None]:
@@ -186,13 +194,14 @@ class CollectiveCalls:
 
 def _names_in(variables: Mapping[str, Any], tensor: Any) -> Iterator[str]:
     """Names of a tensor among variables: its own, and its keys in dictionaries."""
-    for name, value in itertools.islice(variables.items(), _MOST_VARIABLES):
+    # Lists, because other threads may write to globals and dictionaries meanwhile.
+    for name, value in list(itertools.islice(variables.items(), _MOST_VARIABLES)):
         if value is tensor:
             yield name
         elif type(value) is dict and len(value) <= _MOST_VARIABLES:
             yield from (
                 f"{name}[{key[:_MOST_LETTERS]!r}]"
-                for key, each in value.items()
+                for key, each in list(value.items())
                 if each is tensor and type(key) is str
             )
 
