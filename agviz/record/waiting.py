@@ -54,7 +54,7 @@ _FUNCTIONS: Final = _FILE_LOCKS | {
 _DATABASE: Final = "sqlite3."
 _KERNEL_LOCKS: Final = Path("/proc/locks")
 _PENDING_BYTE: Final = 1 << 30
-"""Where SQLite locks a database, but for one with a write-ahead log, as that of the recording is."""
+"""Where SQLite locks a database, unless that has a write-ahead log, as the recording has."""
 _NAMES: Final = {"_thread.lock": "threading.Lock", "_thread.RLock": "threading.RLock"}
 _OWNER: Final = re.compile(r"\bowner=(\d+)\b")
 _DISTRIBUTED: Final = "torch.distributed"
