@@ -118,7 +118,7 @@ def test_where_a_stuck_backward_stands(hang: str, tmp_path: Path, programs: list
     assert "8 nodes wait in backward pass 4: " in told
     missing = "1 of 1 gradients missing, from AddmmBackward0 [2]"
     assert f"TBackward0 [2] ({missing})" in told
-    assert "held by its tensor hook stuck (train.py:7), at train.py:9 in stuck: " in told
+    assert "held by its tensor hook stuck (train.py:7), at train.py:9 in stuck. " in told
     assert "agviz: 2 more backward passes are in" in told
     program.process.kill()
     program.process.wait()
