@@ -20,7 +20,8 @@ class GradientLog:
             p.register_post_accumulate_grad_hook(lambda p, name=name: self.write(name, p))
 
     def write(self, name, p):
-        self.db.execute("insert into norms values (?, ?, ?)", (self.step, name, p.grad.norm().item()))  # CAUSE
+        row = self.step, name, p.grad.norm().item()
+        self.db.execute("insert into norms values (?, ?, ?)", row)  # CAUSE
         self.db.commit()
 
 

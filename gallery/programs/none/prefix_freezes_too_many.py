@@ -1,4 +1,5 @@
 """Fine tuning: the first two blocks of a deep residual MLP are frozen by their names."""
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

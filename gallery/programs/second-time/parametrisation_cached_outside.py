@@ -1,4 +1,5 @@
 """A recurrent net with an orthogonal transition; the parametrisation is cached for speed."""
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -6,8 +6,13 @@ import torch.nn.functional as F
 class Segmenter(nn.Module):
     def __init__(self, c=8):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, c, 3, padding=1), nn.GroupNorm(2, c), nn.SiLU(),
-                                  nn.Conv2d(c, c, 3, padding=1), nn.SiLU())
+        self.body = nn.Sequential(
+            nn.Conv2d(3, c, 3, padding=1),
+            nn.GroupNorm(2, c),
+            nn.SiLU(),
+            nn.Conv2d(c, c, 3, padding=1),
+            nn.SiLU(),
+        )
         self.out = nn.Conv2d(c, 2, 1)
 
     def forward(self, x):

@@ -1,4 +1,5 @@
 """A residual network whose layers are checkpointed one by one in a loop."""
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
