@@ -103,11 +103,14 @@ def line_of_call(trace: Trace, stack: Sequence[Frame], fits: Callable[[str], boo
 
 def _calls(file: str, source: Sequence[str], fits: Callable[[str], bool]) -> Iterator[Frame]:
     for function, node in with_functions(parsed(source)):
-        if isinstance(node, ast.Call):
-            called = node.func
-            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-            if fits(name):
-                yield Frame(file, node.lineno, function, False)
+        if isinstance(node, ast.Call) and fits(called_name(node)):
+            yield Frame(file, node.lineno, function, False)
+
+
+def called_name(call: ast.Call) -> str:
+    """The last part of what a call calls, ``cat`` of ``torch.cat``; empty: it has no name."""
+    called = call.func
+    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
 
 
 def definition(trace: Trace, name: str) -> Frame | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import decorator_around, parsed, with_functions
+from agviz.analysis.code_search import called_name, decorator_around, parsed, with_functions
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
@@ -64,15 +64,12 @@ def _cached_around(trace: Trace, call: Frame) -> Frame | None:
         for function, node in with_functions(parsed(lines))
         if isinstance(node, ast.With | ast.AsyncWith)
         and node.lineno <= call.line <= (node.end_lineno or node.lineno)
-        and any(_is_cached(item.context_expr) for item in node.items)
+        and any(
+            isinstance(item.context_expr, ast.Call) and called_name(item.context_expr) == "cached"
+            for item in node.items
+        )
     ]
     if not found:
         return None
     line, function = max(found)
     return Frame(call.file, line, function, False, lines[line - 1].strip())
-
-
-def _is_cached(expression: ast.expr) -> bool:
-    if not isinstance(expression, ast.Call):
-        return False
-    return ast.unparse(expression.func).rpartition(".")[2] == "cached"

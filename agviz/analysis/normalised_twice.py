@@ -32,7 +32,8 @@ class _Loss(NamedTuple):
     remedy: str
 
 
-_PROBABILITIES: Final = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
+PROBABILITIES: Final = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
+"""What gives probabilities, by the beginnings of the names of its nodes."""
 _RESHAPING: Final = (
     *("Alias", "Clone", "Expand", "Index", "Permute", "Reshape", "Select", "Slice", "Squeeze"),
     *("T", "ToCopy", "Transpose", "UnsafeView", "Unsqueeze", "View"),
@@ -153,7 +154,7 @@ class _Graph:
             if place is None or not self._names[place].startswith(begins):
                 return None
             place = self._past_views(self._below(place))
-        function = "" if place is None else _PROBABILITIES.get(self._kind(place), "")
+        function = "" if place is None else PROBABILITIES.get(self._kind(place), "")
         if place is None or not function:
             return None
         return NormalisedTwice(

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import Tensor
 
+from agviz.analysis.normalised_twice import PROBABILITIES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -32,7 +34,6 @@ _EXPECTED: Final = {
     "kl_div": _LOG,
     "nll_loss": _LOG,
 }
-_PROBABILITIES: Final = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
 _VIEWS: Final = (
     *("Expand", "Index", "Permute", "Reshape", "Select", "Slice", "Split", "Squeeze", "Transpose"),
     *("TBackward", "Unbind", "UnsafeView", "Unsqueeze", "View", "Clone", "ToCopy"),
@@ -94,7 +95,7 @@ def _given_by(node: Any) -> str:
         if node is None:
             return ""
         called = node.name()
-        for begin, function in _PROBABILITIES.items():
+        for begin, function in PROBABILITIES.items():
             if called.startswith((begin, f"Safe{begin}")):
                 return function
         if not called.startswith(_VIEWS):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.program_writes import written
@@ -96,8 +95,7 @@ def _left_by_another(
 
     Both reach what the optimizer holds, which was not cleared in between. None: there are no such.
     """
-    ids = run.passes.ids
-    between = ids[bisect_left(ids, last.graph_task + 1) : bisect_left(ids, taken.graph_task + 1)]
+    between = run.passes_between(last, taken).ids
     if not 2 <= len(between) <= _FEW:
         return None
     held = {row.name for row in each.held if row.name}

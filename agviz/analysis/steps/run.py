@@ -142,6 +142,11 @@ class RunSteps:
         wrong = [*self.trace.nonfinite_roots()[:1], *self.trace.nonfinite_results()[:1]]
         return min(wrong, default=None)
 
+    def passes_between(self, last: TakenStep | None, taken: TakenStep) -> GraphTasks:
+        """The passes before a step, after the last one of its optimizer; None: it is the first."""
+        ids, after = self.passes.ids, -1 if last is None else last.graph_task
+        return self.passes[bisect_left(ids, after + 1) : bisect_left(ids, taken.graph_task + 1)]
+
     def pass_before(self, taken: TakenStep, last: TakenStep | None) -> GraphTaskRow | None:
         """The only pass before a step, after the last one, that reaches what is measured there.
 
@@ -151,11 +156,7 @@ class RunSteps:
             taken: the step.
             last: the step before; None: it is the first.
         """
-        after = -1 if last is None else last.graph_task
-        ids = self.passes.ids
-        between: Sequence[GraphTaskRow] = self.passes[
-            bisect_left(ids, after + 1) : bisect_left(ids, taken.graph_task + 1)
-        ]
+        between: Sequence[GraphTaskRow] = self.passes_between(last, taken)
         if 1 < len(between) <= _FEW:
             names = {row.parameter for row in taken.sample if row.parameter}
             between = [task for task in between if names & self.arrived(task).keys()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.code_search import called_name, parsed, with_functions
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def used_up(trace: Trace, call: Frame) -> UsedUp | None:
         taken = [
             node.lineno
             for node in calls_
-            if _last_name(node) not in _NOT_TAKING
+            if called_name(node) not in _NOT_TAKING
             and any(isinstance(each, ast.Name) and each.id == name for each in node.args)
             and made
             and made[0].lineno < node.lineno < call.line
@@ -199,12 +199,8 @@ def used_up(trace: Trace, call: Frame) -> UsedUp | None:
 
 def _is_iterator(value: ast.expr) -> bool:
     if isinstance(value, ast.Call):
-        return _last_name(value) in _ITERATORS
+        return called_name(value) in _ITERATORS
     return isinstance(value, ast.GeneratorExp)
-
-
-def _last_name(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def is_clear(_call: ast.Call, name: str) -> bool:
@@ -247,7 +243,7 @@ def parts_named(trace: Trace, made: Frame, name: str) -> set[str]:
         part.attr
         for _, node in with_functions(parsed(trace.source(made.file)))
         if isinstance(node, ast.Call)
-        and _last_name(node) == name
+        and called_name(node) == name
         and node.lineno <= made.line <= (node.end_lineno or node.lineno)
         for part in ast.walk(node)
         if isinstance(part, ast.Attribute)
@@ -277,7 +273,7 @@ def freezing(trace: Trace, beside: Frame, part: str) -> Frame | None:
         for function, node in with_functions(parsed(lines))
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Call)
-        and _last_name(node.value) == "from_pretrained"
+        and called_name(node.value) == "from_pretrained"
         and any(isinstance(each, ast.Attribute) and each.attr == part for each in node.targets)
         and not any(word.arg == "freeze" for word in node.value.keywords)
     }

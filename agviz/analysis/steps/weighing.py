@@ -7,7 +7,6 @@ in, divided by their number; that of a sum is not.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.measures import magnitude
@@ -66,19 +65,18 @@ def unequal(run: RunSteps) -> Iterator[StepFinding]:
 
 def _of_first_steps(run: RunSteps, each: Stepping) -> list[_Mean] | None:
     """What a step follows, of the first one of which that is unequal."""
-    ids, after = run.passes.ids, -1
-    for taken in each.steps[:_MOST_STEPS]:
-        begin, end = bisect_left(ids, after + 1), bisect_left(ids, taken.graph_task + 1)
-        after = taken.graph_task
-        if not 2 <= end - begin <= _MOST_PASSES:
+    steps = each.steps[:_MOST_STEPS]
+    for last, taken in zip([None, *steps], steps, strict=False):
+        between = run.passes_between(last, taken)
+        if not 2 <= len(between) <= _MOST_PASSES:
             continue
         means: list[_Mean] = []
-        for task in run.passes[begin:end]:
+        for task in between:
             mean = _mean(run, task)
             if mean is None or (means and not _adds(run, each, task)):
                 break
             means.append(mean)
-        if len(means) == end - begin and _is_unequal(means):
+        if len(means) == len(between) and _is_unequal(means):
             return means
     return None
 
