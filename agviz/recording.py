@@ -38,7 +38,7 @@ from agviz.signals import SignalListener
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes
 from agviz_engine.engines import EXACT, choose
-from agviz_engine.errors import UnsupportedTorchError
+from agviz_engine.errors import UnsupportedTorchError, comes_from_outside
 from agviz_engine.instruments import Instrument, Live, Registry
 from agviz_engine.support import remark
 
@@ -221,7 +221,9 @@ class Recording(Instrument):
         """
         try:
             self.start()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program has no part in it
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self.stop()
             if self.recorder is not None:
                 self.recorder.path.unlink(missing_ok=True)

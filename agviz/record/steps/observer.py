@@ -27,6 +27,7 @@ from agviz.traces.step_facts import (
     StepFacts,
     UnheldLeaf,
 )
+from agviz_engine.errors import comes_from_outside
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
@@ -186,7 +187,9 @@ class StepObserver:
         try:
             with self._lock:
                 return act(*args)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._is_over = True
             log.warning("what optimizers hold is no longer recorded (%r)", error)
             return None
