@@ -9,8 +9,8 @@ that gives it back, for example. So a signal is held back while its handler woul
 until the next node that this thread runs, or else until the pass is over. Where other code runs,
 which may wait for long, it strikes at once: :func:`_strikes_engine` looks whose frame it is.
 
-That holds for every signal with a handler in Python: one for SIGALRM may raise as well, and so does
-the one that torch's DataLoader has for SIGCHLD.
+That holds for all signals in :data:`_NUMBERS` with a handler in Python: one for SIGALRM may raise
+as well, and so does the one that torch's DataLoader has for SIGCHLD.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ _signal: Any = importlib.import_module("_signal")
 _NUMBERS: Final = sorted(
     int(each)
     for each in signal.valid_signals() & set(signal.Signals)
-    if each.name not in {"SIGKILL", "SIGSTOP"}
+    if each.name not in {"SIGKILL", "SIGSTOP", "SIGUSR1", "SIGUSR2"}
 )
+"""To set a handler in Python, and be it the one that is there, takes a signal from ``faulthandler``
+(``register(SIGUSR1, chain=True)``): those that it is used with are let be."""
 _HELPERS = sys.stdlib_module_names | {"torch"}
 
 
