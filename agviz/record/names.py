@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from agviz.record.kinds import is_a
 from agviz.record.parameter_norms import ParameterNorms
 from agviz.record.swapping import when_swapped
 from agviz_engine.errors import comes_from_outside
@@ -511,7 +512,7 @@ class Names:
         tensors by place stands for it.
         """
         for each in args:
-            if isinstance(each, self._tensor):
+            if is_a(each, self._tensor):
                 thread.has_given = True
                 self._given.append((weakref.ref(each), place.root.has_parameters))
 

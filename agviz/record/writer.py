@@ -296,6 +296,7 @@ class Writer:
     @property
     def used(self) -> int:
         """Bytes of the pages in which something is written."""
+        self._descriptors.check()
         (used,) = self._database.execute(
             "SELECT (page_count - freelist_count) * page_size"
             " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
@@ -324,7 +325,6 @@ class Writer:
             gone = retention.leave_out(missing)
             if not gone:
                 return False
-            self._descriptors.check()
             delete(self._database, gone, retention.left_out)
             used = self.used
             retention.look(used)

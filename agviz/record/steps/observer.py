@@ -15,6 +15,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.record.kinds import is_a
 from agviz.record.steps.finiteness import not_finite
 from agviz.record.steps.kept import KeptGradients
 from agviz.record.steps.sample import StepSample
@@ -357,6 +358,6 @@ def _number(value: object) -> float | None:
     """A rate as a number; None: it has none, or it lies on a device that would be waited for."""
     from torch import Tensor
 
-    if isinstance(value, Tensor):
+    if is_a(value, Tensor):
         return value.item() if value.device.type == "cpu" and value.numel() == 1 else None
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if is_a(value, int, float) else None
