@@ -102,7 +102,8 @@ class Recording(Instrument):
         """The instrument that observes the engine for it; None: itself, to open the file."""
         self._listening: SignalListener | None = None
         self._leaving: Leaving | None = None
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()
+        self._is_opening = False
         self._is_over = False
         self.is_child = False
         """Whether multiprocessing may have made this process, which may leave without handlers."""
@@ -432,10 +433,16 @@ class Recording(Instrument):
         if registry is None:
             return
         with self._opening:
+            if self._is_opening:
+                return  # a finalizer or a signal's handler calls backward meanwhile, on this thread
             if self._observer is not None or self._is_over:
                 registry.remove(self)
                 return
-            recorder = self.open_somewhere()
+            self._is_opening = True
+            try:
+                recorder = self.open_somewhere()
+            finally:
+                self._is_opening = False
             if recorder is None:
                 registry.remove(self)
                 return
@@ -472,7 +479,8 @@ class Recording(Instrument):
 
     def _forked(self) -> None:
         """In a child: a file of its own, as soon as it calls backward."""
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()
+        self._is_opening = False
         self._listening = None  # a child has the program's handler of the signal again
         if self._is_over:
             return
@@ -516,7 +524,7 @@ class Gate(Instrument):
         self._wanted: set[int] = set()
         self._beside: list[Instrument] = []
         """The instruments that observe the passes that are recorded."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         recorder.is_gated = True
 
     @property

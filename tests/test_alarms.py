@@ -51,12 +51,55 @@ print(raised, caught)
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--engine", "native"), ("--check-forward",)])
-def test_a_timeout_always_reaches_the_program(options: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(PROGRAM)
+FINALIZERS = """
+import gc, signal, torch
+
+def train(model):
+    with torch.enable_grad():
+        for parameter in model.parameters():
+            parameter.grad = None
+        model(torch.ones(3, 8)).sum().backward()
+    return float(model[0].bias.grad.sum())
+
+class Trains:
+    def __init__(self):
+        self.itself = self
+    def __del__(self):
+        results.add(train(other))
+
+torch.manual_seed(0)
+layers = lambda: torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+model, other, third = layers(), layers(), layers()
+results = {train(other), train(third)}
+HANDLER
+gc.set_threshold(40, 2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(100):
+    Trains()
+    train(model)
+    optimizer.step()
+signal.setitimer(signal.ITIMER_REAL, 0)
+del Trains.__del__  # torch itself aborts where it is called while Python ends
+print(len(results), sum(float(each.detach().sum()) for each in model.parameters()))
+"""
+HANDLER = """
+def handle(number, frame):
+    if not busy:  # on a slow machine the next signal comes before this one is through
+        busy.append(number)
+        results.add(train(third))
+        busy.clear()
+busy = []
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.02, 0.05)
+"""
+
+
+def _run(program: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(program)
+    ours = ["-m", "agviz", "run", "-o", "t.agviz", *options]
     done = subprocess.run(
-        [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", *options, "train.py"],
-        cwd=tmp_path,
+        [sys.executable, *(ours if options else ()), "train.py"],
+        cwd=folder,
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
@@ -64,6 +107,34 @@ def test_a_timeout_always_reaches_the_program(options: tuple[str, ...], tmp_path
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("handler", "options"),
+    [
+        pytest.param(HANDLER, ("--engine", "exact"), id="handlers, exact"),
+        pytest.param(HANDLER, ("--engine", "native"), id="handlers, native"),
+        pytest.param("", ("--check-forward",), id="finalizers, with the forward"),
+    ],
+)
+def test_finalizers_and_handlers_may_train(
+    handler: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """They do so anywhere in agviz, which holds locks there, or has autograd switched off."""
+    program = FINALIZERS.replace("HANDLER", handler)
+    plain = _run(FINALIZERS.replace("HANDLER", ""), tmp_path)
+    ours = _run(program, tmp_path, *options)
+    assert plain.stdout.startswith("2 ")
+    assert ours.stdout == plain.stdout
+    assert "no longer recorded" not in ours.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [("--engine", "exact"), ("--engine", "native"), ("--check-forward",)]
+)
+def test_a_timeout_always_reaches_the_program(options: tuple[str, ...], tmp_path: Path) -> None:
+    done = _run(PROGRAM, tmp_path, *options)
     raised, caught = map(int, done.stdout.split())
     # Python itself drops what is raised in the callback of a weak reference, and says so.
     dropped = done.stderr.count("Late\n") + done.stderr.count("Late: ")

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import shutil
 import sqlite3
 import struct
@@ -531,3 +532,24 @@ def test_the_doctor_demo_and_run_without_torch(tmp_path: Path) -> None:
     ended = run("run", "program.py", cwd=tmp_path, fresh=True, PYTHONPATH=path)
     assert (ended.returncode, ended.stdout) == (0, "ran\n")
     assert ended.stderr.startswith("agviz: no backward pass was recorded in ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_where_the_answer_can_not_be_written(recorded: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "agviz", "summary", str(recorded)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (2, "agviz: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["", ">&-"])
+def test_without_docstrings_and_without_a_stdout(closed: str, recorded: Path) -> None:
+    call = [sys.executable, "-OO", "-m", "agviz", "summary", str(recorded)]
+    shell = ["/bin/sh", "-c", f"{shlex.join(call)} {closed}"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

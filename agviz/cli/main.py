@@ -58,18 +58,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.given = words
     try:
         outcome = cast("Verb", arguments.verb).execute(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it was closed before we began
+            sys.stdout.flush()
     except AgvizError as error:
         print(f"agviz: {clean(str(error))}", file=sys.stderr)
         return WRONG_CALL
     except KeyboardInterrupt:
         print("agviz: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output went away
+        _write_no_more()
         return FAILED
+    except OSError as error:  # no space is left, or the terminal is gone
+        _write_no_more()
+        print(f"agviz: {clean(str(error))}", file=sys.stderr)
+        return WRONG_CALL
     return outcome if isinstance(outcome, int) else outcome()
+
+
+def _write_no_more() -> None:
+    """Let stdout lead nowhere: Python would complain again when it flushes it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser(names: Iterable[str] = VERBS) -> argparse.ArgumentParser:
@@ -87,7 +96,7 @@ def build_parser(names: Iterable[str] = VERBS) -> argparse.ArgumentParser:
         help_text = (verb.__doc__ or "").strip()
         verb_parser = verbs.add_parser(
             name,
-            help=help_text.splitlines()[0],
+            help=help_text.partition("\n")[0],
             description=help_text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

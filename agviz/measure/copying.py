@@ -104,8 +104,8 @@ def contents(part: Tensor) -> bytearray:
 
 
 def _is_jagged(gradient: Tensor) -> bool:
-    nested = sys.modules.get(_NESTED)
-    return nested is not None and type(gradient) is nested.NestedTensor
+    nested = getattr(sys.modules.get(_NESTED), "NestedTensor", None)
+    return nested is not None and type(gradient) is nested
 
 
 def _why_not(gradient: Tensor) -> str:

@@ -173,7 +173,7 @@ class CheckForward:
         self._function_names: dict[Any, str] = {}
         """By function; empty for those that say nothing of a forward."""
         self._next_id = 0
-        self._ids = threading.Lock()
+        self._ids = threading.RLock()
         self._waiting: list[ForwardOp] = []
         self.origins: ForwardOrigins | None = None
         """Knows which elements are not finite."""
@@ -247,7 +247,7 @@ class CheckForward:
 
     def forked(self) -> None:
         """In a child: what the parent called is not its own."""
-        self._ids = threading.Lock()
+        self._ids = threading.RLock()
         self._waiting.clear()
 
     def stay_out_of_compiled_code(self) -> None:

@@ -42,7 +42,7 @@ class Room:
         self.most = most
         self._taken = 0
         self._waiting = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._changes: deque[tuple[int, int]] = deque()
         """What a destructor, which may run at any moment, has left to be added."""
 

@@ -33,7 +33,7 @@ _OWN_REFERENCES: Final = 4
 caller and of the question."""
 
 
-_collecting: Final = threading.Lock()
+_collecting: Final = threading.RLock()
 
 
 def frames_of_threads() -> dict[int, FrameType]:

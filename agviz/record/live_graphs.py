@@ -77,6 +77,9 @@ _NOT_SOON_FULL: Final = 4
 """Times what it holds is what a container can hold that grows on."""
 
 
+_LEAST_TOKENS: Final = 1_000
+
+
 class _Token:
     """Lives as long as the node whose metadata holds it."""
 
@@ -139,7 +142,10 @@ class LiveGraphs:
     ) -> None:
         self._stack_of_node = stack_of_node
         self._name_of = name_of
-        self._tokens: weakref.WeakSet[_Token] = weakref.WeakSet()
+        self._tokens: list[weakref.ref[_Token]] = []
+        """No WeakSet: what a signal's handler raises in its callbacks would be lost."""
+        self._most_tokens = _LEAST_TOKENS
+        """From where on those that died are left out."""
         self._passes = self._created = 0
         self._number = -1
         """The next sequence number when the last pass began."""
@@ -200,12 +206,20 @@ class LiveGraphs:
                 metadata[_KEY] = token
                 is_marked = True
         if is_marked:
-            self._tokens.add(token)
+            self._tokens.append(weakref.ref(token))
+            if len(self._tokens) > self._most_tokens:
+                self._most_tokens = max(_LEAST_TOKENS, 2 * len(self._alive()))
             self._passes += 1
             self._created += task.create_graph
 
+    def _alive(self) -> set[_Token]:
+        """The tokens of graphs that are alive."""
+        found = {token for each in self._tokens if (token := each()) is not None}
+        self._tokens = [weakref.ref(token) for token in found]
+        return found
+
     def _look(self, graph_task: int) -> LiveGraphsLook:
-        alive = set(self._tokens)
+        alive = self._alive()
         steps = len({token.steps for token in alive})
         passes = self._passes, self._created, self.steps
         look = LiveGraphsLook(self._looks, graph_task, *passes, len(alive), steps)

@@ -138,8 +138,9 @@ def why_native() -> str | None:
     """Why a call has to be handed to the native engine, or None; empty where it was asked for."""
     if getattr(_prefers_native, "on", False):
         return ""
+    # Another thread may be importing it at this moment.
     compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")
-    if compiled_autograd is not None and compiled_autograd.compiled_autograd_enabled:
+    if getattr(compiled_autograd, "compiled_autograd_enabled", False):
         return "compiled autograd is enabled"
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph is being captured"

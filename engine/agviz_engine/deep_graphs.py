@@ -45,7 +45,7 @@ _HELD_HERE_ONLY = 3
 _held: set[Node] = set()
 _graphs: list[list[Node]] = []
 """The held nodes of each graph, those nearest to the leaves first."""
-_lock = threading.Lock()
+_lock = threading.RLock()
 _ending = threading.Event()
 _roots: dict[int, weakref.ref[Tensor]] = {}
 """Tensors that were differentiated and are alive, by ``id``."""

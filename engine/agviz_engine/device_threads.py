@@ -69,7 +69,7 @@ class DeviceThreads:
 
     def __init__(self, main: Callable[[ReadyQueue[GraphTask], str], None]) -> None:
         self._main = main
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._queues: dict[int, ReadyQueue[GraphTask]] = {}
         self._threads: dict[int, threading.Thread] = {}
         self._in_bad_fork = False
@@ -125,7 +125,7 @@ class DeviceThreads:
     def forget(self) -> None:
         """Drop all threads without a word to them: they do not exist in a forked child."""
         self._in_bad_fork = self._in_bad_fork or self.started
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._queues, self._threads = {}, {}
 
 
@@ -143,7 +143,7 @@ class ReentrantPool:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._free = 0
         self._tasks: queue.SimpleQueue[tuple[Callable[[], None], _Outcome] | None]
         self._tasks = queue.SimpleQueue()
@@ -193,7 +193,7 @@ class ReentrantPool:
 
     def forget(self) -> None:
         """Drop all threads without a word to them: they do not exist in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._tasks = queue.SimpleQueue()
         self._threads = []
         self._free = 0

@@ -60,15 +60,15 @@ def _strikes_engine(frame: FrameType | None) -> bool:
 def held_back() -> Iterator[None]:
     """Hold signals back for the length of a backward pass, see Note [Interrupts].
 
-    Does nothing inside another pass, on other threads than the main one, and where no signal has a
-    handler in Python.
+    Does nothing inside another pass, where they are held back already, on other threads than the
+    main one, and where no signal has a handler in Python.
 
     Raises:
         KeyboardInterrupt: SIGINT came and no node was left to raise it; or whatever else the
             program's own handlers raise.
     """
     thread = current()
-    outermost = thread.worker_device == NO_DEVICE
+    outermost = thread.worker_device == NO_DEVICE and not thread.holds_back
     if not outermost or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -81,17 +81,36 @@ def held_back() -> Iterator[None]:
         else:
             handlers[number](number, frame)
 
-    for number in handlers:
-        _signal.signal(number, handle)
     try:
+        thread.holds_back = True
+        for number in handlers:
+            _signal.signal(number, handle)
         yield
     finally:
-        for number, handler in handlers.items():
-            now = _signal.signal(number, handler)
+        thread.holds_back = False
+        raised = _give_back(handlers, handle)
+        try:
+            if thread.interrupts:
+                strike(thread)
+        finally:
+            if raised is not None:
+                raise raised
+
+
+def _give_back(handlers: dict[int, Handler], handle: Handler) -> BaseException | None:
+    """Put the program's handlers in the place of ours; what one of them raises meanwhile."""
+    raised = None
+    waiting = list(handlers)
+    while waiting:
+        try:
+            number = waiting[-1]
+            now = _signal.signal(number, handlers[number])
             if now is not handle:  # the program set another one meanwhile
                 _signal.signal(number, now)
-        if thread.interrupts:
-            strike(thread)
+            waiting.pop()
+        except BaseException as error:  # noqa: BLE001 - it is raised once all are back
+            raised = error
+    return raised
 
 
 def strike(thread: EngineThread) -> None:

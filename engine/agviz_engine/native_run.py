@@ -340,7 +340,7 @@ class _Pause:
     def __init__(self, read: Callable[[], tuple[bool, ...]], write: Callable[..., None]) -> None:
         self._read = read
         self._write = write
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._calls = 0
         self._before: tuple[bool, ...] = ()
 
@@ -365,7 +365,7 @@ class _Pause:
 
     def forget(self) -> None:
         """End the pause of threads that do not exist in a forked child."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         if self._calls:
             self._calls = 0
             self._write(*self._before)

@@ -70,6 +70,7 @@ class EngineThread:
         "current_node",
         "doing",
         "failing",
+        "holds_back",
         "hosts",
         "inferred_queue",
         "interrupts",
@@ -100,6 +101,8 @@ class EngineThread:
         self.inferred_queue: InferredQueue[GraphTask] = InferredQueue(CPU_QUEUE)
         """What torch's own ``local_ready_queue`` holds while its engine is observed."""
         self.live: Live | None = None
+        self.holds_back = False
+        """Whether signals are."""
         self.interrupts: list[tuple[int, Handler]] = []
         """Signals that are held back, and the program's handlers, see Note [Interrupts]."""
         self.announced = 0

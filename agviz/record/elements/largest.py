@@ -35,7 +35,7 @@ class LargestElements:
         self._wanted: dict[int, set[int]] = {}
         """Nodes by graph task under way."""
         self._left = _MOST
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def begun(
         self,

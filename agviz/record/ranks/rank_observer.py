@@ -86,7 +86,7 @@ class RankObserver:
         self._calls: CollectiveCalls | None = None
         self._pauses: Pauses | None = None
         self._flights: FlightRecorder | None = None
-        self._reading = threading.Lock()
+        self._reading = threading.RLock()
         self._graph_task = -1
         self._under_way = 0
         self._passes = 0

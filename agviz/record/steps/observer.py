@@ -8,6 +8,7 @@ parameters are finite is looked at only where a loss is not, and at the end of t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -33,6 +34,7 @@ from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
@@ -112,6 +114,7 @@ class StepObserver:
         self._is_over = False
         self._unseen: Callable[..., Any] | None = None
         """Does what :meth:`_act` does where compiled code may call it; None: it does not listen."""
+        self._held_back: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._own: Any = None
         self._ours: Any = None
 
@@ -119,6 +122,9 @@ class StepObserver:
         """Note from now on where optimizers are made."""
         from torch.optim import Optimizer
 
+        from agviz_engine.interrupt import held_back
+
+        self._held_back = held_back
         self._unseen = functools.partial(_unseen_act(), self)
         kind: Any = Optimizer
         own = getattr(kind, "_patch_step_function", None)
@@ -186,7 +192,8 @@ class StepObserver:
         if self._is_over:
             return None
         try:
-            with self._lock:
+            # What runs between (a handler of a signal) would find autograd switched off.
+            with self._lock, self._held_back():
                 return act(*args)
         except Exception as error:
             if comes_from_outside(error):

@@ -28,7 +28,7 @@ _MODIFIED: Final = re.compile(
 )
 _FAILED: Final = r"Error detected in .*"
 """What the native engine warns with where a node failed, before the forward's traceback."""
-_lock: Final = threading.Lock()
+_lock: Final = threading.RLock()
 _IGNORED: Final = ("ignore", re.compile(_FAILED), UserWarning, None, 0)
 _passes: list[None] = []
 """One for each pass under way."""
