@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 _C = cast("Any", torch._C)
 _OTHER_THREAD_SECONDS = 30.0
+_BEGAN_IN = Path.cwd()
+"""The program may go to another folder, or a test put something in the place of what tells it."""
 _NOT_THE_PROGRAM = tuple(
     str(folder) + os.sep
     for folder in (
@@ -217,8 +219,10 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             run.returned = self._call(run, arguments, native=native)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001 # held against the other engine's
-            run.error = error
+        except BaseException as error:
+            if isinstance(error, Exception) and comes_from_outside(error):
+                raise
+            run.error = error  # held against the other engine's
         finally:
             self._run = None
         return run
@@ -271,6 +275,6 @@ def _place() -> str:
     while frame.f_back and frame.f_code.co_filename.startswith(_NOT_THE_PROGRAM):
         frame = frame.f_back
     path = Path(frame.f_code.co_filename)
-    if path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
+    if path.is_relative_to(_BEGAN_IN):
+        path = path.relative_to(_BEGAN_IN)
     return f"{path}:{frame.f_lineno}"
