@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.collectives import exchanged, mismatch, recalled, reordered
+from agviz.ranks.answers.collectives import exchanged, mismatch, recalled, reordered, skipped
 from agviz.ranks.answers.ends import End, ends
 from agviz.ranks.answers.found import RankVerdict, numbers
 from agviz.ranks.answers.gradients import unequal
@@ -40,6 +40,9 @@ def rank_verdicts(run: Run) -> tuple[RankVerdict, ...]:
 
 def _found(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[RankVerdict]:
     differ = mismatch(run)
+    if (left := skipped(run)) is not None:
+        yield left  # the ranks are out of step from there on, however that ends
+        return
     has_failed = any(one.end not in {End.REGULAR, End.GROWING} for one in ended.values())
     wrong = unfinished(run, ended, parting(run) if has_failed else None, differ)
     if wrong is not None:

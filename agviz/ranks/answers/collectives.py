@@ -9,12 +9,13 @@ from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import Verdict
 from agviz.ranks.answers.found import RankVerdict, numbers, source_of
 from agviz.ranks.run import waits_for_all
+from agviz.traces.distributed import GRADIENT
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agviz.ranks.facts import Joined
+    from agviz.ranks.facts import Joined, Key
     from agviz.ranks.run import Run
     from agviz.traces.rows import Frame
 
@@ -190,6 +191,22 @@ def lines_of(run: Run, differ: CollectiveMismatch) -> dict[int, Frame | None]:
     }
 
 
+def place_of(
+    differ: CollectiveMismatch, lines: dict[int, Frame | None], sites: dict[int, Frame | None]
+) -> Frame | None:
+    """The line to look at: of what the fewest called; None: of one side it is not known at all.
+
+    Of two sides, each of which may be the wrong one, the line of one says nothing of the other.
+    """
+    few = fewest(differ)
+    own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
+    sides = [[lines.get(rank) or sites.get(rank) for rank in one] for one in differ.kinds.values()]
+    is_even = sum(map(len, differ.kinds.values())) == len(few)
+    if is_even and not all(map(any, sides)):
+        return None
+    return own or next((line for line in lines.values() if line is not None), None)
+
+
 def reordered(run: Run, differ: CollectiveMismatch) -> RankVerdict:
     """Collectives that differ in a run that came to its end.
 
@@ -198,7 +215,7 @@ def reordered(run: Run, differ: CollectiveMismatch) -> RankVerdict:
     """
     lines, sites = lines_of(run, differ), sites_of(run, differ)
     few = fewest(differ)
-    frame = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
+    frame = place_of(differ, lines, sites)
     with run.folder.trace(few[0]) as trace:
         source = source_of(frame, trace)
     said = [sentence(differ, lines, sites), uneven(differ), _UNFIT]
@@ -245,6 +262,65 @@ def recalled(run: Run) -> RankVerdict | None:
             is_sure=agreed,
         )
     return None
+
+
+def skipped(run: Run) -> RankVerdict | None:
+    """Gradients of unlike parameters that are reduced together, since one rank left one out.
+
+    None: no rank handed in the gradient of a parameter that another rank has none of.
+    """
+    for group, named in _names(run).items():
+        for seq, by_rank in sorted(named.items()):
+            for rank, names in by_rank.items():
+                for other, theirs in by_rank.items():
+                    left = _left_out(run, (group, False, seq), other, names - theirs)
+                    if left and any(name.endswith(GRADIENT) for name in theirs - names):
+                        told = {rank: left, other: min(theirs - names).removesuffix(GRADIENT)}
+                        return _reduced_together(run, (group, seq), told, other)
+    return None
+
+
+def _left_out(run: Run, key: Key, rank: int, names: frozenset[str]) -> str:
+    """The parameter, of those whose gradients are so called, that has none on a rank; or empty.
+
+    That of the pass before the collective.
+    """
+    wanted = {name.removesuffix(GRADIENT) for name in names if name.endswith(GRADIENT)}
+    ordinal = next((one.ordinal for one in run.ranks[rank].joined if one.key == key), -1)
+    if not wanted or ordinal < 0:
+        return ""
+    with run.folder.trace(rank) as trace:
+        rows = trace.parameters(run.ranks[rank].passes[ordinal].graph_task)
+    without = (row.name for row in rows if row.node is None and not row.had_grad)
+    return next((name for name in without if name in wanted), "")
+
+
+def _reduced_together(
+    run: Run, key: tuple[str, int], told: Mapping[int, str], without: int
+) -> RankVerdict:
+    group, seq = key
+    frame = called_at(run, without, group, seq)
+    with run.folder.trace(without) as trace:
+        source = source_of(frame, trace)
+    said = ", ".join(f"rank {rank} hands in that of {name}" for rank, name in sorted(told.items()))
+    first = next(name for rank, name in told.items() if rank != without)
+    return RankVerdict(
+        kind="collectives",
+        ranks=(without,),
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=f"rank {without} leaves out the gradient of {first}, which is None there",
+            frame=frame,
+            source=source,
+            paragraph=(
+                f"Collective {seq} of the process group reduces gradients of different parameters"
+                f" with each other: {said}. On rank {without} no node of the loss led to {first}, so"
+                " that all that comes after it is handed in too early there; what does not fit in"
+                " number or shape raises, or waits for ever. Reduce the same parameters on all"
+                " ranks: zeros where .grad is None."
+            ),
+        ),
+    )
 
 
 def exchanged(run: Run) -> RankVerdict | None:

@@ -493,8 +493,7 @@ def _differing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd
     lines = collectives.lines_of(run, differ)
     sites = collectives.sites_of(run, differ)
     waits_inside = next((site for site in sites.values() if site is not None), None)
-    own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
-    frame = own or next((line for line in lines.values() if line is not None), None)
+    frame = collectives.place_of(differ, lines, sites)
     uneven = collectives.uneven(differ)
     with run.folder.trace(few[0]) as trace:
         source = source_of(frame, trace)
