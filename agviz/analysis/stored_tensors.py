@@ -16,7 +16,15 @@ from agviz.analysis.code_search import (
     with_functions,
 )
 from agviz.analysis.kept_graphs import CYCLE_SENTENCES, adding
-from agviz.traces.live_graphs import CLOSURE, CYCLE, LONGER, STORED, STORED_GRAPHS
+from agviz.traces.live_graphs import (
+    CLOSURE,
+    CYCLE,
+    EXCEPTIONS,
+    LONGER,
+    STATE,
+    STORED,
+    STORED_GRAPHS,
+)
 from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
@@ -55,6 +63,8 @@ class StoredTensors:
                 f"{holder.name} keeps its output as {holder.what}: more of them are alive in each"
                 f" pass, up to pass {task}"
             )
+        if holder.kind == STATE:
+            return f"{holder.name} keeps the state of parameters that it does not hold any more"
         graphs = " with graphs" if holder.kind == STORED_GRAPHS else ""
         what = f"the {holder.what} " if holder.what else ""
         return f"{what}{holder.name} keeps more tensors{graphs} with each pass, up to pass {task}"
@@ -79,11 +89,25 @@ class StoredTensors:
         if self.holder.kind == CYCLE:
             yield CYCLE_SENTENCES
             return
+        if self.holder.kind == STATE:
+            yield (
+                f"Up to pass {self.look.graph_task}, {self.holder.reached:,} parameters were"
+                " replaced in its param_groups, and their states stayed in optimizer.state, which"
+                " keeps each old tensor and its averages: memory grows with each replacement. Take"
+                " them out: optimizer.state.pop(old)."
+            )
+            return
         if self.is_hook:
             yield "A hook puts them in in each pass, and nothing takes them out."
         else:
             yield "They are put in in each step, and nothing takes them out."
-        if self.holder.kind == STORED_GRAPHS:
+        if self.holder.what.endswith(EXCEPTIONS):
+            yield (
+                "An exception keeps its traceback, and with it all variables of the functions that"
+                " it left, here with their graphs. Keep str(error) instead, or"
+                " error.with_traceback(None)."
+            )
+        elif self.holder.kind == STORED_GRAPHS:
             yield (
                 "Each holds its graph and what that saved, so memory grows with each step. Put in"
                 " what .detach() or .item() gives, compute it under torch.no_grad() where no"
@@ -126,6 +150,9 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     look, made = counted[-1], visible(holder.stack)
     if holder.kind in {LONGER, CYCLE}:
         return StoredTensors(look=look, holder=holder, frame=made, is_hook=False)
+    if holder.kind == STATE:
+        frame = _replacing(trace)
+        return StoredTensors(look=look, holder=holder, frame=frame, is_hook=False)
     lines = [
         (Frame(file, line, function, False), parsed(trace.source(file)))
         for file in user_files(trace)
@@ -146,6 +173,22 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
         return None
     frame = lines[0][0] if lines else made
     return StoredTensors(look=look, holder=holder, frame=frame, is_hook=is_hook)
+
+
+def _replacing(trace: Trace) -> Frame | None:
+    """The one line that puts something into the ``params`` of a group; None: not seen, or more."""
+    found = [
+        Frame(file, node.lineno, function, False)
+        for file in user_files(trace)
+        for function, node in with_functions(parsed(trace.source(file)))
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Subscript)
+        and any(
+            isinstance(each, ast.Constant) and each.value == "params" for each in ast.walk(target)
+        )
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _times_made(tree: ast.Module, name: str) -> int:

@@ -23,8 +23,10 @@ from agviz.record.referrers import Named, Referrers, in_variables
 from agviz.traces.live_graphs import (
     CLOSURE,
     CYCLE,
+    EXCEPTIONS,
     GRADIENT,
     LONGER,
+    STATE,
     STORED,
     STORED_GRAPHS,
     TENSOR,
@@ -243,7 +245,7 @@ class LiveGraphs:
                 return ()
             if _is_steady([(each.passes, len(each.tensors)) for each in (*before, own)]):
                 new = [each for each in tensors if id(each) not in before[-1].tensors]
-                found = self._where_stored(new, [everything, tensors, new])
+                found = _left_in_state(new) or self._where_stored(new, [everything, tensors, new])
                 if found is not None:
                     return (found,)
             if own.nodes < _MOST_COUNTED and _is_steady(
@@ -287,7 +289,9 @@ class LiveGraphs:
         if len(members) < min(len(some), 2) or count < _SHARE_STORED * grown:
             return None
         found, last = members[-1]
-        if not _may_grow_on(found.holds, self._passes):
+        # What fails, fails now and then, and between passes.
+        is_rare = found.what.endswith(EXCEPTIONS)
+        if not (is_rare or _may_grow_on(found.holds, self._passes)):
             return None
         if found.kind in {CYCLE, CLOSURE}:
             kind = found.kind
@@ -374,6 +378,23 @@ class LiveGraphs:
 
     def _stack(self, tensor: Tensor) -> tuple[Frame, ...]:
         return () if tensor.grad_fn is None else self._stack_of_node(tensor.grad_fn)
+
+
+def _left_in_state(new: Sequence[Tensor]) -> Holder | None:
+    """The optimizer whose state is of parameters that it holds no more, where they are the new."""
+    import torch
+
+    came = set(map(id, new))
+    for optimizer in alive.instances(torch.optim.Optimizer):
+        own = vars(optimizer)
+        state, groups = own.get("state", {}), own.get("param_groups", ())
+        held = {id(each) for group in groups for each in group["params"]}
+        left = [each for each in list(state) if id(each) not in held]
+        own_states = (state[each] for each in left if isinstance(state[each], dict))
+        kept = [*left, *(value for each in own_states for value in each.values())]
+        if sum(id(each) in came for each in kept) > max(2, _SHARE_STORED * len(new)):
+            return Holder(STATE, type(optimizer).__name__, "", len(left), ())
+    return None
 
 
 def is_time_to_look(passes: int) -> bool:

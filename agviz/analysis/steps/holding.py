@@ -13,10 +13,12 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.analysis.steps.run import RunSteps, Stepping, TakenStep
     from agviz.traces.step_facts import HeldParameterRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
+_LEAST: Final = 3
+"""Steps from which a rule is drawn."""
 _FEW: Final = 8
 """Parameters of no module; more are a model whose forward is not called as a module."""
 
@@ -115,6 +117,87 @@ def frozen(run: RunSteps) -> Iterator[StepFinding]:
                 f" {'them' if many else 'it'} out there."
             ),
         )
+
+
+def never_unfrozen(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers of whose parameters of modules none requires a gradient at any step."""
+    for each in run.optimizers:
+        named = [row for row in each.held if row.name]
+        if (
+            len(each.steps) < _LEAST
+            or not each.is_told_once
+            or 2 * len(named) < len(each.held)
+            or any(row.requires_grad or row.had_grad for row in named)
+            or _is_unfrozen_after(run, each)
+        ):
+            continue
+        line = None if each.stepped is None else freezing(run.trace, each.stepped)
+        by = "" if line is None else f" since line {line.line}"
+        yield StepFinding(
+            kind="frozen",
+            heading=f"all that {each.name} is to move is frozen",
+            frame=line,
+            paragraph=(
+                f"At all {len(each.steps):,} steps of {each.name}{_at(each)} none of the"
+                f" {len(named):,} parameters of modules that it holds ({listed(_names(named))})"
+                f" required a gradient or had one: requires_grad is False{by}, and nothing sets it"
+                " back before they are to be trained. So no step moves them. Set"
+                " requires_grad_(True) on them before the forward of their own loss."
+            ),
+        )
+
+
+def _is_unfrozen_after(run: RunSteps, each: Stepping) -> bool:
+    """Whether the last pass leads to what an optimizer held without gradients at its steps."""
+    names = {row.name for row in each.held if row.name}
+    rows = run.trace.parameters(run.passes[-1].id) if run.passes else ()
+    return any(row.name in names and row.requires_grad for row in rows)
+
+
+def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
+    """Parameters that were frozen, and that steps move by what is left in ``.grad`` and averages."""
+    for each in run.optimizers:
+        rows = [row for row in each.held if row.name and not row.requires_grad and row.had_grad]
+        names = {row.name for row in rows}
+        after = [taken for taken in each.steps if rows and taken.number >= rows[0].since]
+        samples = [
+            row
+            for taken in after
+            for row in taken.sample
+            if row.parameter in names and row.change and row.norm
+        ]
+        steps = len({row.step for row in samples})
+        if steps < _LEAST or _are_reached(run, after, names):
+            continue
+        share = max((row.change or 0.0) / (row.norm or 1.0) for row in samples)
+        line = None if each.stepped is None else freezing(run.trace, each.stepped)
+        by = "" if line is None else f" (line {line.line})"
+        is_zero = all(row.gradient == 0 for row in samples)
+        left = "is still there, all zeros," if is_zero else "of before is still there"
+        what = "averages of earlier gradients or weight decay" if is_zero else "it"
+        yield StepFinding(
+            kind="frozen, moved",
+            heading=f"{each.name} still moves {parameters(sorted(names))}, which are frozen",
+            frame=line,
+            paragraph=(
+                f"They don't require a gradient any more{by}, and no pass leads to them, but their"
+                f" .grad {left} and step moves all that has a .grad, here by {what}: at"
+                f" {steps:,} measured steps by up to {share:.2g} of a norm. Set .grad to None when"
+                " they are frozen, or have zero_grad do so (set_to_none=True), or take them out of"
+                " the optimizer."
+            ),
+        )
+
+
+def _are_reached(run: RunSteps, steps: Sequence[TakenStep], names: set[str]) -> bool:
+    """Whether a pass before some of the first of those steps leads to one of the parameters."""
+    tasks = [taken.graph_task for taken in steps[: 2 * _LEAST]]
+    return any(
+        row.name in names and row.node is not None
+        for task in tasks
+        if task >= 0
+        for row in run.trace.parameters(task)
+    )
 
 
 def _owner(name: str) -> str:

@@ -48,6 +48,8 @@ class Stepping(NamedTuple):
     steps: list[TakenStep]
     held: list[HeldParameterRow]
     """What it held when that was told last."""
+    is_told_once: bool
+    """Whether that was so, with what requires and has a gradient, at all of its steps."""
 
     @property
     def name(self) -> str:
@@ -101,6 +103,7 @@ class RunSteps:
                 optimizer,
                 taken[optimizer.number],
                 told[max(told)] if (told := held.get(optimizer.number)) else [],
+                len(held.get(optimizer.number, ())) == 1,
             )
             for optimizer in self.trace.optimizers()
             if optimizer.number in taken
