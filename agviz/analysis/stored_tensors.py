@@ -148,10 +148,8 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     if holder is None or holder.kind == CLOSURE:
         return None
     look, made = counted[-1], visible(holder.stack)
-    if holder.kind in {LONGER, CYCLE}:
-        return StoredTensors(look=look, holder=holder, frame=made, is_hook=False)
-    if holder.kind == STATE:
-        frame = _replacing(trace)
+    if holder.kind in {LONGER, CYCLE, STATE}:
+        frame = _replacing(trace) if holder.kind == STATE else made
         return StoredTensors(look=look, holder=holder, frame=frame, is_hook=False)
     lines = [
         (Frame(file, line, function, False), parsed(trace.source(file)))

@@ -155,7 +155,7 @@ def _is_unfrozen_after(run: RunSteps, each: Stepping) -> bool:
 
 
 def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
-    """Parameters that were frozen, and that steps move by what is left in ``.grad`` and averages."""
+    """Frozen parameters that steps move by what is left in ``.grad`` and in averages."""
     for each in run.optimizers:
         rows = [row for row in each.held if row.name and not row.requires_grad and row.had_grad]
         names = {row.name for row in rows}

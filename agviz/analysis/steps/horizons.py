@@ -65,7 +65,7 @@ def horizons(run: RunSteps) -> Iterator[StepFinding]:
 
 
 def _only_rises(changes: Sequence[float], steps: int) -> bool:
-    is_rare = _LEAST <= len(changes) and len(changes) * _RARELY <= steps
+    is_rare = len(changes) >= _LEAST and len(changes) * _RARELY <= steps
     return is_rare and min(changes) > 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -64,9 +65,9 @@ def stayed(run: RunSteps) -> Iterator[StepFinding]:
             f"From backward pass {ids[first]} on, {listed(names)} {_are(names)} in evaluation mode"
             f" (training=False) in {len(left):,} of {plural(len(places), 'pass', 'passes')} that"
             f" were looked at; before, in training mode. In between, they were called without"
-            f" gradients, as by a validation: {at} is not followed by train(). Dropout drops nothing"
-            " then, and batch norm uses and keeps its running statistics. Call train() of the model"
-            " after the validation."
+            f" gradients, as by a validation: {at} is not followed by train(). Dropout drops"
+            " nothing then, and batch norm uses and keeps its running statistics. Call train() of"
+            " the model after the validation."
         ),
         evidence=tuple(f"{name}: training=True before, training=False after" for name in names),
     )
@@ -102,7 +103,7 @@ def _turned(
 
     None: none is seen, or nothing was validated in between.
     """
-    for before, after in zip(places, places[1:], strict=False):
+    for before, after in itertools.pairwise(places):
         one, other = seen[before], seen[after]
         if not (modules <= one.training and modules <= other.evaluating):
             continue

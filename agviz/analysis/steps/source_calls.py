@@ -305,8 +305,8 @@ def _given_to_requires_grad(trace: Trace, beside: Frame) -> list[tuple[int, str,
         if isinstance(node, ast.Call) and (known := handed.get(called_name(node))) is not None:
             place, name = known
             by_name = [word.value for word in node.keywords if word.arg == name]
-            value = by_name or node.args[place : place + 1] or [ast.Constant(None)]
-            found.append((node.lineno, function, value[0]))
+            given = by_name or node.args[place : place + 1] or [ast.Constant(None)]
+            found.append((node.lineno, function, given[0]))
     return found
 
 

@@ -314,9 +314,9 @@ def _reduced_together(
             source=source,
             paragraph=(
                 f"Collective {seq} of the process group reduces gradients of different parameters"
-                f" with each other: {said}. On rank {without} no node of the loss led to {first}, so"
-                " that all that comes after it is handed in too early there; what does not fit in"
-                " number or shape raises, or waits for ever. Reduce the same parameters on all"
+                f" with each other: {said}. On rank {without} no node of the loss led to {first},"
+                " so that all that comes after it is handed in too early there; what does not fit"
+                " in number or shape raises, or waits for ever. Reduce the same parameters on all"
                 " ranks: zeros where .grad is None."
             ),
         ),

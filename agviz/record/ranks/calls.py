@@ -1,17 +1,17 @@
 """Which lines of the program call collectives.
 
 All public functions of ``torch.distributed``, from wherever they were imported, call a method of
-``ProcessGroup``. Those methods give way to ones that capture the stack first (a microsecond), and so
-does the function by which DDP broadcasts buffers in the forward. What C++ calls by itself, such as
-DDP's reducer, has no line.
+``ProcessGroup``. Those methods give way to ones that capture the stack first (a microsecond), and
+so does the function by which DDP broadcasts buffers in the forward. What C++ calls by itself, such
+as DDP's reducer, has no line.
 
 Note [Handed in]
 Ranks that reduce the same tensors in another order call the same operation, with the same shapes,
 at the same line: what differs is which tensor they hand in. It is known by the variables of the
 program that are this very object, in the frames that led to the call, and by its keys in the
-dictionaries that are variables there; of the gradient of a parameter that is a variable there, by the
-name of that parameter. No code of the program runs for that, and only the first calls are looked at
-(some 40 µs each).
+dictionaries that are variables there; of the gradient of a parameter that is a variable there, by
+the name of that parameter. No code of the program runs for that, and only the first calls are
+looked at (some 40 µs each).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
-    from agviz.record.files import Files
     from torch import Tensor
 
+    from agviz.record.files import Files
     from agviz.record.ranks.black_box import BlackBox
     from agviz.traces.rows import Frame
 
@@ -64,7 +64,7 @@ _METHODS: Final = {
 }
 """And the operations as the flight recorder names them."""
 _COALESCED: Final = "_broadcast_coalesced"
-"""The function of ``torch.distributed`` by which DDP broadcasts buffers, and waits for all ranks."""
+"""Of ``torch.distributed``: by it DDP broadcasts buffers, and waits for all ranks."""
 ALIKE: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 """Operations for which all ranks have to hand in the same."""
 MOST_NAMED: Final = 256
@@ -233,7 +233,7 @@ def _names_in(
 
 
 def _is_gradient(tensor: Any, value: Any) -> bool:
-    """Whether a tensor is the gradient of a parameter, or has the same elements, as its ``data``."""
+    """Whether a tensor is the gradient of a parameter, or has its elements, as ``data`` has."""
     if type(value) is not sys.modules["torch"].nn.Parameter:
         return False
     grad = value.grad
