@@ -40,7 +40,7 @@ class Outside:
     @property
     def is_stuck(self) -> bool:
         """Whether all threads wait for each other, as far as they are the program's, for ever."""
-        return self.still_ns >= STILL_NS and not self.is_exit and none_goes_on(self._statuses)
+        return not self.is_exit and none_goes_on(self._statuses)
 
     @property
     def _statuses(self) -> list[ThreadStatus]:
@@ -150,15 +150,15 @@ def outside(trace: Trace) -> Outside | None:
     last = trace.events(offset=count - 1, limit=1) if count else []
     last_ns = last[0].time_ns if last else trace.meta.start_ns
     dump = _since(trace, last_ns)
-    if trace.is_growing and (dump is None or dump.time_ns - last_ns < STILL_NS):
-        return None
-    return Outside(
+    found = Outside(
         graph_task=max(trace.graph_tasks.outermost.ids, default=None),
         is_growing=trace.is_growing,
         is_exit=dump is not None and dump.reason == EXIT,
         threads=() if dump is None else dump.threads,
         still_ns=0 if dump is None else dump.time_ns - last_ns,
     )
+    is_soon = trace.is_growing and found.still_ns < STILL_NS
+    return None if is_soon and not found.is_stuck else found
 
 
 def _since(trace: Trace, last_ns: int) -> DumpRow | None:

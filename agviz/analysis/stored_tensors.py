@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import (
     ADDING,
+    called_name,
     container_name,
     parsed,
     takes_from,
@@ -19,6 +20,7 @@ from agviz.analysis.kept_graphs import CYCLE_SENTENCES, adding
 from agviz.traces.live_graphs import (
     CLOSURE,
     CYCLE,
+    CYCLED,
     EXCEPTIONS,
     LONGER,
     STATE,
@@ -28,7 +30,7 @@ from agviz.traces.live_graphs import (
 from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from agviz.traces.live_graphs import Holder, LiveGraphsLook
     from agviz.traces.reader import Trace
@@ -97,6 +99,13 @@ class StoredTensors:
                 " them out: optimizer.state.pop(old)."
             )
             return
+        if self.holder.what == CYCLED:
+            yield (
+                "itertools.cycle keeps all that it has given, to give the same again: memory grows"
+                " until the first round is over, and after it no batch is shuffled or augmented"
+                " anew. Write a generator instead: while True: yield from loader."
+            )
+            return
         if self.is_hook:
             yield "A hook puts them in in each pass, and nothing takes them out."
         else:
@@ -148,8 +157,10 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     if holder is None or holder.kind == CLOSURE:
         return None
     look, made = counted[-1], visible(holder.stack)
-    if holder.kind in {LONGER, CYCLE, STATE}:
-        frame = _replacing(trace) if holder.kind == STATE else made
+    is_cycled = holder.what == CYCLED
+    if holder.kind in {LONGER, CYCLE, STATE} or is_cycled:
+        fits = _is_cycle if is_cycled else _is_replacing
+        frame = _only_line(trace, fits) if is_cycled or holder.kind == STATE else made
         return StoredTensors(look=look, holder=holder, frame=frame, is_hook=False)
     lines = [
         (Frame(file, line, function, False), parsed(trace.source(file)))
@@ -173,20 +184,29 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     return StoredTensors(look=look, holder=holder, frame=frame, is_hook=is_hook)
 
 
-def _replacing(trace: Trace) -> Frame | None:
-    """The one line that puts something into the ``params`` of a group; None: not seen, or more."""
-    found = [
+def _only_line(trace: Trace, fits: Callable[[ast.AST], bool]) -> Frame | None:
+    """The one line of the program that holds something that fits; None: not seen, or several."""
+    found = {
         Frame(file, node.lineno, function, False)
         for file in user_files(trace)
         for function, node in with_functions(parsed(trace.source(file)))
-        if isinstance(node, ast.Assign)
+        if isinstance(node, ast.expr | ast.stmt) and fits(node)
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_replacing(node: ast.AST) -> bool:
+    """Whether it puts something into the ``params`` of a group."""
+    return isinstance(node, ast.Assign) and any(
+        isinstance(each, ast.Constant) and each.value == "params"
         for target in node.targets
         if isinstance(target, ast.Subscript)
-        and any(
-            isinstance(each, ast.Constant) and each.value == "params" for each in ast.walk(target)
-        )
-    ]
-    return found[0] if len(found) == 1 else None
+        for each in ast.walk(target)
+    )
+
+
+def _is_cycle(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and called_name(node) == "cycle"
 
 
 def _times_made(tree: ast.Module, name: str) -> int:

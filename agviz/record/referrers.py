@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections import deque
 from functools import lru_cache
@@ -10,7 +11,7 @@ from types import CellType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.frame_locals import locals_of
-from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, EXCEPTIONS, TENSOR
+from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, CYCLED, EXCEPTIONS, TENSOR
 from agviz_engine import alive
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _MOST_EXCEPTIONS: Final = 256
 _TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__
 """Asks no class of the program."""
 _LRU_CACHE: Final = type(lru_cache(int))
-_CONTAINERS: Final = (list, tuple, set, frozenset, deque, dict)
+_CONTAINERS: Final = (list, tuple, set, frozenset, deque, dict, itertools.cycle, zip, enumerate)
 
 
 class Named(NamedTuple):
@@ -119,7 +120,8 @@ class Referrers:
             found = self._referred(container, depth - 1)
             self._own.remove(id(containers))
             if found is not None:
-                return found
+                is_cycle = type(container) is itertools.cycle
+                return found._replace(what=CYCLED) if is_cycle else found
         return named
 
     def _by_name(self, owner: object, thing: object, what: str) -> Named | None:

@@ -39,7 +39,12 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     run = RunSteps(trace)
     causes = [
         *idling.idle(run),
-        *(list(clearing.cleared(run)) or list(clearing.kept(run)) or clearing.mixed(run)),
+        *(
+            list(clearing.cleared(run))
+            or list(clearing.kept(run))
+            or list(clearing.kept_within(run))
+            or clearing.mixed(run)
+        ),
         *clearing.given_back(run),
         *holding.holding(run),
         *holding.held_twice(run),

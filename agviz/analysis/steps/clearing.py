@@ -23,6 +23,7 @@ _LEAST_KEPT: Final = 3
 _LEAST_CLEARED: Final = 3
 _CLEARING: Final = (".zero_", ".fill_", "_foreach_zero_")
 _MOST_OPS: Final = 2_000
+_MOST_STEPS: Final = 8
 _FEW: Final = 8
 """Passes between two steps that are looked at."""
 
@@ -54,6 +55,40 @@ def kept(run: RunSteps) -> Iterator[StepFinding]:
                 f"step {taken.number}: the gradients of the step before were there, untouched"
                 for taken in each.steps[:_LEAST_KEPT]
                 if taken.fact.is_kept
+            ),
+        )
+
+
+def kept_within(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers inside whose steps a closure calls backward, on top of what it left before."""
+    times = {step.number: step for step in run.trace.optimizer_steps()}
+    for each in run.optimizers:
+        added = asked = 0
+        first: int | None = None
+        for last, taken in itertools.pairwise([None, *each.steps[:_MOST_STEPS]]):
+            began = None if taken is None else times[taken.number].begin_ns
+            if taken is None or began is None:
+                continue
+            held = {row.name for row in each.held if row.name}
+            inside = [one for one in run.passes_between(last, taken) if one.begin_ns >= began]
+            for task in inside[1:_FEW]:
+                rows = [row for row in run.trace.parameters(task.id) if row.node is not None]
+                asked += 1
+                added += any(row.had_grad and row.name in held for row in rows)
+                first = task.id if first is None else first
+        if added < _LEAST_KEPT or added < asked or is_set_to_zero(run.trace, each.stepped):
+            continue
+        yield StepFinding(
+            kind="kept",
+            heading=f"gradients pile up within the steps of {each.name}",
+            frame=None if first is None else visible(run.trace.call_site(first)),
+            first_pass=first,
+            paragraph=(
+                f"Each step of {each.name} calls backward several times, by its closure. At each of"
+                f" {added:,} such passes that were looked at, but for the first of a step, .grad"
+                " was there already, and backward added to it: the step works with the sum of all"
+                " gradients since it began, not with that of the loss. Call zero_grad() in the"
+                " closure, before backward."
             ),
         )
 

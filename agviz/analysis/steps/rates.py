@@ -234,6 +234,8 @@ def _leap(run: RunSteps) -> StepFinding | None:
             if not norm or change < _LEAP * norm:
                 continue
             gradient = math.hypot(*(row.gradient or 0.0 for row in known))
+            if not gradient:  # it follows something else, of which the rate is not the measure
+                continue
             rate = taken.fact.most_rate
             at = "" if rate is None else f" (learning rate {number(rate)})"
             return StepFinding(

@@ -12,6 +12,7 @@ from agviz.ranks.answers.found import RankVerdict, numbers
 from agviz.ranks.answers.gradients import unequal
 from agviz.ranks.answers.graphs import parting
 from agviz.ranks.answers.nonfinite import nonfinite
+from agviz.ranks.answers.rates import apart as apart_in_rate
 from agviz.ranks.answers.same_data import same_data
 from agviz.ranks.answers.straggler import straggler
 from agviz.ranks.answers.unfinished import unfinished
@@ -49,13 +50,14 @@ def _found(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[RankVerdict]:
         yield wrong
     elif differ is not None and differ.is_other:
         yield reordered(run, differ)
+    rates = None if wrong is not None else apart_in_rate(run)
     late = straggler(run, own_times_of_passes(run))
     mixed = recalled(run) if wrong is None and differ is None else None
     if wrong is None and differ is None and (mixed is None or not mixed.verdict.is_found):
         mixed = exchanged(run) or mixed
     # Where ranks did not come to their end, gradients of the last passes were never reduced.
-    apart = unequal(run) if wrong is None else None
-    for answer in (mixed, nonfinite(run), apart, late):
+    apart = unequal(run) if wrong is None and rates is None else None
+    for answer in (mixed, nonfinite(run), rates, apart, late):
         if answer is not None:
             yield answer
 

@@ -1,0 +1,67 @@
+"""Learning rates that are not the same on all ranks after the same step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agviz.analysis.measures import number
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.steps.run import RunSteps
+from agviz.analysis.steps.source_calls import calls, is_schedule
+from agviz.analysis.verdict import Verdict
+from agviz.ranks.answers.found import RankVerdict, numbers, source_of
+
+if TYPE_CHECKING:
+    from agviz.ranks.run import Run
+
+
+def apart(run: Run) -> RankVerdict | None:
+    """The first step of the first optimizer after which its rate differs; None: there is none.
+
+    Where gradients are reduced, all ranks are to take the same steps.
+
+    Raises:
+        agviz.errors.TraceError: a file is damaged.
+    """
+    by_rank: dict[int, list[float | None]] = {}
+    for file, trace in run.folder.traces():
+        optimizers = RunSteps(trace).optimizers
+        if not (trace.synchronised() and optimizers):
+            return None  # without DDP, each may train on its own
+        by_rank[file.number] = [taken.fact.most_rate for taken in optimizers[0].steps]
+    first, *others = by_rank
+    count = min(map(len, by_rank.values()))
+    differing = (
+        step
+        for step in range(count)
+        if any(by_rank[rank][step] != by_rank[first][step] for rank in others)
+    )
+    step = next(differing, None)
+    if step is None:
+        return None
+    rates: dict[float | None, list[int]] = {}
+    for rank, known in by_rank.items():
+        rates.setdefault(known[step], []).append(rank)
+    with run.folder.trace(first) as trace:
+        each = RunSteps(trace).optimizers[0]
+        lines = calls(trace, each.stepped, is_schedule)
+        frame = lines[0] if len(lines) == 1 else each.stepped
+        source = source_of(frame, trace)
+    shown = "; ".join(f"{number(rate or 0)} on {numbers(some)}" for rate, some in rates.items())
+    sets = "" if len(lines) != 1 else f" It is set by the scheduler in line {lines[0].line}."
+    return RankVerdict(
+        kind="rates",
+        ranks=tuple(sorted(by_rank)),
+        verdict=Verdict(
+            outcome=Outcome.FOUND,
+            heading=f"the learning rate of {each.name} differs between ranks",
+            frame=frame,
+            source=source,
+            paragraph=(
+                f"After step {step:,} of {each.name} it is {shown}; before, it was equal. Gradients"
+                f" are averaged, but each rank takes steps of another length with them, so that the"
+                f" weights drift apart.{sets} Give it the same on all ranks, as the mean of a loss"
+                " by all_reduce."
+            ),
+        ),
+    )
