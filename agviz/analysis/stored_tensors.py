@@ -68,7 +68,7 @@ class StoredTensors:
         if holder.kind == STATE:
             return f"{holder.name} keeps the state of parameters that it does not hold any more"
         graphs = " with graphs" if holder.kind == STORED_GRAPHS else ""
-        what = f"the {holder.what} " if holder.what else ""
+        what = f"the {holder.what} " if holder.what not in {"", CYCLED} else ""
         return f"{what}{holder.name} keeps more tensors{graphs} with each pass, up to pass {task}"
 
     @property

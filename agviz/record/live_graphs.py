@@ -68,6 +68,8 @@ _SHARE: Final = 1 / 30
 """Of the time of the process, what they may take besides."""
 _EXPECTED_NS: Final = 40_000_000
 """What a count takes that goes through the 200,000 objects of Python that come with torch."""
+_LEAST_PASSES: Final = 8
+"""Before it is looked where tensors are: what is a few more is looked for in vain, for much time."""
 _MOST_NAMED: Final = 12
 """Of the tensors that came since the count before."""
 _SHARE_STORED: Final = 0.1
@@ -241,7 +243,7 @@ class LiveGraphs:
             number = torch._C._autograd._get_sequence_nr()
             own = _Census(self._passes, frozenset(map(id, tensors)), nodes, number)
             before, self._censuses = self._censuses, [*self._censuses[-1:], own]
-            if len(before) < 2:
+            if len(before) < 2 or self._passes < _LEAST_PASSES:
                 return ()
             if _is_steady([(each.passes, len(each.tensors)) for each in (*before, own)]):
                 new = [each for each in tensors if id(each) not in before[-1].tensors]

@@ -30,7 +30,7 @@ _MOST_EXCEPTIONS: Final = 256
 _TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__
 """Asks no class of the program."""
 _LRU_CACHE: Final = type(lru_cache(int))
-_CONTAINERS: Final = (list, tuple, set, frozenset, deque, dict, itertools.cycle, zip, enumerate)
+_CONTAINERS: Final = (list, tuple, set, frozenset, deque, dict)
 
 
 class Named(NamedTuple):
@@ -120,8 +120,7 @@ class Referrers:
             found = self._referred(container, depth - 1)
             self._own.remove(id(containers))
             if found is not None:
-                is_cycle = type(container) is itertools.cycle
-                return found._replace(what=CYCLED) if is_cycle else found
+                return found
         return named
 
     def _by_name(self, owner: object, thing: object, what: str) -> Named | None:
@@ -135,6 +134,8 @@ class Referrers:
             cached = owner.__wrapped__
             at = self._definition(cached) if isinstance(cached, FunctionType) else None
             return Named(CONTAINER, getattr(cached, "__qualname__", ""), "lru_cache of", at)
+        if type(owner) is itertools.cycle:
+            return Named(CONTAINER, "itertools.cycle", CYCLED, None, owner)
         node = self._object_of(owner) if type(owner) is dict else owner
         if _is_cycle(node, thing):
             name = _key_of(_own_dict(node) or {}, thing)

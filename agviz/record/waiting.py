@@ -182,7 +182,9 @@ def _in_call(frame: FrameType, files: Files) -> _Waiting | None:
 
 
 def _bounded(what: str, thing: Any, *, is_bounded: bool) -> _Waiting:
-    return _Waiting(what + BOUNDED, None) if is_bounded else _Waiting(what, thing)
+    if is_bounded and what.startswith(("threading.", "queue.")):
+        what += BOUNDED  # arguments of others say nothing of time
+    return _Waiting(what, None if is_bounded else thing)
 
 
 def _expression(frame: FrameType, files: Files) -> ast.expr | None:
