@@ -105,7 +105,7 @@ def seen(thread: threading.Thread, expected: str) -> DumpedWait | None:
     [
         (Things.receive, "socket.socket.recv", lambda things: things.theirs.send(b"ok")),
         (Things.get, "queue.Queue.get", lambda things: things.queue.put(1)),
-        (Things.get_for_long, "queue.Queue.get", lambda things: things.queue.put(1)),
+        (Things.get_for_long, "queue.Queue.get with a timeout", lambda things: things.queue.put(1)),
         (lambda things: things.event.wait(), "threading.Event.wait", lambda t: t.event.set()),
     ],
 )

@@ -69,7 +69,7 @@ _SHARE: Final = 1 / 30
 _EXPECTED_NS: Final = 40_000_000
 """What a count takes that goes through the 200,000 objects of Python that come with torch."""
 _LEAST_PASSES: Final = 8
-"""Before it is looked where tensors are: what is a few more is looked for in vain, for much time."""
+"""Before it is looked where tensors are: a few more are looked for in vain, for much time."""
 _MOST_NAMED: Final = 12
 """Of the tensors that came since the count before."""
 _SHARE_STORED: Final = 0.1

@@ -9,7 +9,6 @@ from agviz.analysis.steps import (
     dividing,
     falling,
     holding,
-    horizons,
     idling,
     modes,
     prefixes,
@@ -48,12 +47,11 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *clearing.given_back(run),
         *holding.holding(run),
         *holding.held_twice(run),
-        *(list(holding.frozen(run)) or holding.never_unfrozen(run)),
+        *holding.frozen(run),
         *holding.moved_though_frozen(run),
         *prefixes.frozen_by_prefix(run),
         *modes.stayed(run),
         *rates.rates(run),
-        *horizons.horizons(run),
         *remaking.made_anew(run),
         *remaking.left_behind(run),
         *repeating.stepped_again(run),
@@ -65,7 +63,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *weighing.unequal(run),
         *dividing.divided_again(run),
     ]
-    if not any(found.kind in {"replaced", "unregistered"} for found in causes):
+    if not any(found.kind in {"replaced", "unregistered", "frozen"} for found in causes):
         causes += holding.without_gradient(run)
     trends = [*rates.diverging(run)] or [*falling.falling(run)]
     return causes or trends or [*spoiling.spoilt(run)] or [*spoiling.buffers(run)]

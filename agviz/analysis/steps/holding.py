@@ -13,7 +13,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.steps.run import RunSteps, Stepping, TakenStep
+    from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.step_facts import HeldParameterRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
@@ -33,29 +33,34 @@ def holding(run: RunSteps) -> Iterator[StepFinding]:
 
 
 def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
-    """Optimizers to whose parameters no pass leads, though passes lead to others."""
+    """Optimizers to whose parameters no pass leads: to others, or all of modules are frozen."""
     for each in run.optimizers:
-        if len(each.steps) < 2 or any(
-            taken.fact.reached or taken.fact.without_grad < taken.fact.held for taken in each.steps
-        ):
-            continue
+        named = [row for row in each.held if row.name] or each.held
+        frozen = not any(row.requires_grad or row.had_grad for row in named)
         others = [row.name or row.attribute for row in run.unheld if row.name or row.attribute]
-        frozen = all(not row.requires_grad for row in each.held)
-        if not others or not each.held:
-            continue
-        why = (
-            "none of them requires a gradient"
-            if frozen
-            else f"backward leads to {parameters(others)} instead, which no optimizer holds"
+        is_without = not any(
+            taken.fact.reached or taken.fact.without_grad < taken.fact.held for taken in each.steps
         )
+        is_still = frozen and each.is_told_once and 2 * len(named) >= len(each.held)
+        least = 2 if is_without and others else _LEAST
+        if not named or len(each.steps) < least or not (is_still or (is_without and others)):
+            continue
+        line = freezing(run.trace, each.stepped) if frozen and each.stepped is not None else None
+        why = f"backward leads to {listed(others or [''])} instead, which no optimizer holds"
+        remedy = "Give the optimizer the parameters of the model that is trained."
+        if frozen:
+            by = "" if line is None else f" (requires_grad is False since line {line.line})"
+            why = f"none of them requires one{by}, so that no step moves them"
+        if frozen and not others:
+            remedy = "Set requires_grad_(True) on them before the forward of their own loss."
         yield StepFinding(
             kind="no gradient",
             heading=f"{each.name} steps, but nothing that it holds gets a gradient",
-            frame=each.made,
+            frame=line or each.made,
             paragraph=(
-                f"At all {len(each.steps):,} steps none of the {len(each.held):,} parameters that"
-                f" {each.name} holds ({listed(_names(each.held))}) had a gradient: {why}. Give the"
-                " optimizer the parameters of the model that is trained."
+                f"At all {len(each.steps):,} steps none of the {len(named):,} parameters that"
+                f" {each.name}{_at(each)} holds ({listed(_names(named))}) had a gradient: {why}."
+                f" {remedy}"
             ),
         )
 
@@ -119,41 +124,6 @@ def frozen(run: RunSteps) -> Iterator[StepFinding]:
         )
 
 
-def never_unfrozen(run: RunSteps) -> Iterator[StepFinding]:
-    """Optimizers of whose parameters of modules none requires a gradient at any step."""
-    for each in run.optimizers:
-        named = [row for row in each.held if row.name]
-        if (
-            len(each.steps) < _LEAST
-            or not each.is_told_once
-            or 2 * len(named) < len(each.held)
-            or any(row.requires_grad or row.had_grad for row in named)
-            or _is_unfrozen_after(run, each)
-        ):
-            continue
-        line = None if each.stepped is None else freezing(run.trace, each.stepped)
-        by = "" if line is None else f" since line {line.line}"
-        yield StepFinding(
-            kind="frozen",
-            heading=f"all that {each.name} is to move is frozen",
-            frame=line,
-            paragraph=(
-                f"At all {len(each.steps):,} steps of {each.name}{_at(each)} none of the"
-                f" {len(named):,} parameters of modules that it holds ({listed(_names(named))})"
-                f" required a gradient or had one: requires_grad is False{by}, and nothing sets it"
-                " back before they are to be trained. So no step moves them. Set"
-                " requires_grad_(True) on them before the forward of their own loss."
-            ),
-        )
-
-
-def _is_unfrozen_after(run: RunSteps, each: Stepping) -> bool:
-    """Whether the last pass leads to what an optimizer held without gradients at its steps."""
-    names = {row.name for row in each.held if row.name}
-    rows = run.trace.parameters(run.passes[-1].id) if run.passes else ()
-    return any(row.name in names and row.requires_grad for row in rows)
-
-
 def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
     """Frozen parameters that steps move by what is left in ``.grad`` and in averages."""
     for each in run.optimizers:
@@ -167,7 +137,9 @@ def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
             if row.parameter in names and row.change and row.norm
         ]
         steps = len({row.step for row in samples})
-        if steps < _LEAST or _are_reached(run, after, names):
+        tasks = [taken.graph_task for taken in after[: 2 * _LEAST] if taken.graph_task >= 0]
+        reached = (row for task in tasks for row in run.trace.parameters(task) if row.node)
+        if steps < _LEAST or any(row.name in names for row in reached):
             continue
         share = max((row.change or 0.0) / (row.norm or 1.0) for row in samples)
         line = None if each.stepped is None else freezing(run.trace, each.stepped)
@@ -187,17 +159,6 @@ def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
                 " the optimizer."
             ),
         )
-
-
-def _are_reached(run: RunSteps, steps: Sequence[TakenStep], names: set[str]) -> bool:
-    """Whether a pass before some of the first of those steps leads to one of the parameters."""
-    tasks = [taken.graph_task for taken in steps[: 2 * _LEAST]]
-    return any(
-        row.name in names and row.node is not None
-        for task in tasks
-        if task >= 0
-        for row in run.trace.parameters(task)
-    )
 
 
 def _owner(name: str) -> str:

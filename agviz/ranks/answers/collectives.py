@@ -6,8 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.found import RankVerdict, numbers, source_of
+from agviz.ranks.answers.found import RankVerdict, found_at, numbers
 from agviz.ranks.run import waits_for_all
 from agviz.traces.distributed import GRADIENT
 from agviz.traces.rows import visible
@@ -216,20 +215,8 @@ def reordered(run: Run, differ: CollectiveMismatch) -> RankVerdict:
     lines, sites = lines_of(run, differ), sites_of(run, differ)
     few = fewest(differ)
     frame = place_of(differ, lines, sites)
-    with run.folder.trace(few[0]) as trace:
-        source = source_of(frame, trace)
     said = [sentence(differ, lines, sites), uneven(differ), _UNFIT]
-    return RankVerdict(
-        kind="collectives",
-        ranks=few,
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=heading(differ),
-            frame=frame,
-            source=source,
-            paragraph=" ".join(filter(None, said)),
-        ),
-    )
+    return found_at(run, "collectives", few, frame, heading(differ), " ".join(filter(None, said)))
 
 
 _UNFIT: Final = (
@@ -300,26 +287,19 @@ def _reduced_together(
 ) -> RankVerdict:
     group, seq = key
     frame = called_at(run, without, group, seq)
-    with run.folder.trace(without) as trace:
-        source = source_of(frame, trace)
     said = ", ".join(f"rank {rank} hands in that of {name}" for rank, name in sorted(told.items()))
     first = next(name for rank, name in told.items() if rank != without)
-    return RankVerdict(
-        kind="collectives",
-        ranks=(without,),
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=f"rank {without} leaves out the gradient of {first}, which is None there",
-            frame=frame,
-            source=source,
-            paragraph=(
-                f"Collective {seq} of the process group reduces gradients of different parameters"
-                f" with each other: {said}. On rank {without} no node of the loss led to {first},"
-                " so that all that comes after it is handed in too early there; what does not fit"
-                " in number or shape raises, or waits for ever. Reduce the same parameters on all"
-                " ranks: zeros where .grad is None."
-            ),
-        ),
+    return found_at(
+        run,
+        "collectives",
+        (without,),
+        frame,
+        f"rank {without} leaves out the gradient of {first}, which is None there",
+        f"Collective {seq} of the process group reduces gradients of different parameters"
+        f" with each other: {said}. On rank {without} no node of the loss led to {first},"
+        " so that all that comes after it is handed in too early there; what does not fit"
+        " in number or shape raises, or waits for ever. Reduce the same parameters on all"
+        " ranks: zeros where .grad is None.",
     )
 
 
@@ -392,27 +372,20 @@ def _in_another_order(
     than = "in different orders" if is_even else "in another order than the others"
     hand = "hands" if len(who) == 1 else "hand"
     frame = called_at(run, few[0], group, first)
-    with run.folder.trace(few[0]) as trace:
-        source = source_of(frame, trace)
     said = ", ".join(
         f"{numbers(ranks)} {'hands' if len(ranks) == 1 else 'hand'} in {name}"
         for ranks, name in zip(sides, crossed.names, strict=True)
     )
-    return RankVerdict(
-        kind="collectives",
-        ranks=who,
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=f"{numbers(who)} {hand} tensors to collectives {than}",
-            frame=frame,
-            source=source,
-            paragraph=(
-                f"In collective {first} of the process group {said}; in collective {again} it is"
-                " the other way around. Operation and shapes fit, so nothing raised, and different"
-                " things are reduced together. Go through them in one order on all ranks: of a list"
-                " or of sorted names, not of a set, or of what came first on each rank."
-            ),
-        ),
+    return found_at(
+        run,
+        "collectives",
+        who,
+        frame,
+        f"{numbers(who)} {hand} tensors to collectives {than}",
+        f"In collective {first} of the process group {said}; in collective {again} it is"
+        " the other way around. Operation and shapes fit, so nothing raised, and different"
+        " things are reduced together. Go through them in one order on all ranks: of a list"
+        " or of sorted names, not of a set, or of what came first on each rank.",
     )
 
 
@@ -443,25 +416,19 @@ def _verdict(
     is_sure: bool,
 ) -> RankVerdict:
     frame = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
-    with run.folder.trace(few[0]) as trace:
-        source = source_of(frame, trace)
     who = f"{numbers(few)} called" + (
         " collectives in different orders"
         if len(few) == len(lines)
         else " collectives in another order than the others"
     )
     before = " Before, all ranks had called them from the same lines." if is_sure else ""
-    return RankVerdict(
-        kind="collectives",
-        ranks=few,
-        verdict=Verdict(
-            outcome=Outcome.FOUND if is_sure else Outcome.CANT_TELL,
-            heading=who if is_sure else f"{numbers(few)} called a collective from different lines",
-            frame=frame,
-            source=source,
-            paragraph=(
-                f"{said}{before} Operation and shapes fit, so nothing raised; if they are of"
-                " different things, the results are mixed up on all ranks."
-            ),
-        ),
+    return found_at(
+        run,
+        "collectives",
+        few,
+        frame,
+        who if is_sure else f"{numbers(few)} called a collective from different lines",
+        f"{said}{before} Operation and shapes fit, so nothing raised; if they are of"
+        " different things, the results are mixed up on all ranks.",
+        outcome=Outcome.FOUND if is_sure else Outcome.CANT_TELL,
     )

@@ -6,13 +6,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.place import place
 from agviz.analysis.source import source_line
+from agviz.analysis.verdict import Verdict
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agviz.analysis.verdict import Verdict
+    from agviz.ranks.run import Run
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
 
@@ -34,6 +37,39 @@ class RankVerdict:
         """Everything, as JSON can hold it."""
         facts = {"kind": self.kind or None, "ranks": list(self.ranks), "node": self.node or None}
         return {**facts, **self.verdict.as_json(), "details": list(self.verdict.details)}
+
+
+def found_at(
+    run: Run,
+    kind: str,
+    ranks: Iterable[int],
+    frame: Frame | None,
+    heading: str,
+    paragraph: str,
+    *,
+    outcome: Outcome = Outcome.FOUND,
+    node: NodeRow | None = None,
+    details: Iterable[str] = (),
+    graph_task: int | None = None,
+    verb: str = "explain",
+) -> RankVerdict:
+    """What is found at a line, shown with its text."""
+    source = "" if frame is None else source_line(frame, run.folder.ranks[0].path)
+    return RankVerdict(
+        kind=kind,
+        ranks=tuple(ranks),
+        node="" if node is None else place(node),
+        verdict=Verdict(
+            outcome=outcome,
+            heading=heading,
+            graph_task=graph_task,
+            frame=frame,
+            source=source,
+            paragraph=paragraph,
+            details=tuple(details),
+            verb=verb,
+        ),
+    )
 
 
 def numbers(ranks: Iterable[int]) -> str:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agviz.analysis.measures import number
-from agviz.analysis.outcome import Outcome
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.source_calls import calls, is_schedule
-from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.found import RankVerdict, numbers, source_of
+from agviz.ranks.answers.found import RankVerdict, found_at, numbers
 
 if TYPE_CHECKING:
     from agviz.ranks.run import Run
@@ -46,22 +44,16 @@ def apart(run: Run) -> RankVerdict | None:
         each = RunSteps(trace).optimizers[0]
         lines = calls(trace, each.stepped, is_schedule)
         frame = lines[0] if len(lines) == 1 else each.stepped
-        source = source_of(frame, trace)
     shown = "; ".join(f"{number(rate or 0)} on {numbers(some)}" for rate, some in rates.items())
     sets = "" if len(lines) != 1 else f" It is set by the scheduler in line {lines[0].line}."
-    return RankVerdict(
-        kind="rates",
-        ranks=tuple(sorted(by_rank)),
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=f"the learning rate of {each.name} differs between ranks",
-            frame=frame,
-            source=source,
-            paragraph=(
-                f"After step {step:,} of {each.name} it is {shown}; before, it was equal. Gradients"
-                f" are averaged, but each rank takes steps of another length with them, so that the"
-                f" weights drift apart.{sets} Give it the same on all ranks, as the mean of a loss"
-                " by all_reduce."
-            ),
-        ),
+    return found_at(
+        run,
+        "rates",
+        sorted(by_rank),
+        frame,
+        f"the learning rate of {each.name} differs between ranks",
+        f"After step {step:,} of {each.name} it is {shown}; before, it was equal. Gradients"
+        f" are averaged, but each rank takes steps of another length with them, so that the"
+        f" weights drift apart.{sets} Give it the same on all ranks, as the mean of a loss"
+        " by all_reduce.",
     )
