@@ -10,7 +10,7 @@ alone.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.measures import number
@@ -20,9 +20,8 @@ from agviz.traces.rows import visible
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.measure.values import Health
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, Frame
+    from agviz.traces.rows import Frame
 
 _LEAST: Final = 200
 """Passes with the same loss."""
@@ -44,7 +43,7 @@ class NoProgress:
     loop: int
     """The line of the loop."""
     called: Frame
-    """The line of the loop that leads to backward, or calls the last function of a turn."""
+    """The line of the loop that leads to backward, or calls such a function."""
     loss: float | None
     """None: it calls no backward."""
     ends: str
@@ -72,7 +71,7 @@ class NoProgress:
         if self.loss is None:
             said = (
                 f"The while loop in line {self.loop} calls no backward. In its last {self.turns:,}"
-                f" turns, torch functions up to {self.called} gave the same numbers"
+                f" turns, torch functions, as at {self.called}, gave the same numbers"
             )
         return (
             f"{said} to the last digit, so that nothing they changed made a difference.{ends}"
@@ -121,44 +120,19 @@ def _of_passes(trace: Trace) -> NoProgress | None:
 
 def _of_functions(trace: Trace) -> NoProgress | None:
     """A loop of functions since the last pass, whose turns are alike in all that they gave."""
-    passes = trace.graph_tasks
-    if not trace.meta.check_forward or passes.unfinished:
-        return None
-    last = max(passes.outermost.ids, default=-1)
-    ops = trace.last_forward_ops(_MOST_OPS)
-    if not ops or ops[-1].graph_task != -1:
-        return None
+    ops = trace.last_forward_ops(_MOST_OPS) if trace.meta.check_forward else []
     since = [op for op in ops if op.graph_task == -1 and op.thread == ops[-1].thread]
-    turns = [(op.name, op.stack, _gave(op)) for op in since]
+    if not since or since[-1] is not ops[-1]:
+        return None
+    turns = [(op.name, op.stack, [row.health for row in op.outputs]) for op in since]
     for length in range(1, len(turns) // _LEAST_TURNS + 1):
         tail = turns[-length * _LEAST_TURNS :]
         if tail[length:] == tail[:-length]:
+            last = max(trace.graph_tasks.outermost.ids, default=-1)
             is_measured = any(health for *_, gave in tail[:length] for health in gave)
-            stack = _common([op.stack for op in since[-length:]])
-            if not is_measured or len(stack) == 0:
-                return None
-            called = since[-1].frame
-            found = _looping(trace, stack, None, _LEAST_TURNS, last)
-            return found if found is None or called is None else replace(found, called=called)
+            loops = (_looping(trace, op.stack, None, _LEAST_TURNS, last) for op in since[-length:])
+            return next(filter(None, loops), None) if is_measured else None
     return None
-
-
-def _gave(op: ForwardOpRow) -> tuple[Health | None, ...]:
-    return tuple(row.health for row in op.outputs)
-
-
-def _common(stacks: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
-    """The frames that stacks have in common, and the first one of theirs that differs by line."""
-    first = stacks[0]
-    count = next(
-        (
-            place
-            for place, frame in enumerate(first)
-            if any(len(other) <= place or other[place] != frame for other in stacks)
-        ),
-        len(first),
-    )
-    return first[: count + 1]
 
 
 def _looping(

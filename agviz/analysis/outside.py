@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.blocked import none_goes_on, who_is_gone, why_it_waits
 from agviz.analysis.hang import STILL_NS
-from agviz.analysis.thread_status import ThreadStatus
+from agviz.analysis.thread_status import outside_passes
 from agviz.traces.dumps import EXIT
 from agviz.traces.rows import visible
 from agviz.words.units import duration
@@ -15,6 +15,7 @@ from agviz.words.units import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agviz.analysis.thread_status import ThreadStatus
     from agviz.traces.reader import Trace
     from agviz.traces.rows import DumpedThread, DumpRow, Frame
 
@@ -44,16 +45,8 @@ class Outside:
 
     @property
     def _statuses(self) -> list[ThreadStatus]:
-        return [
-            ThreadStatus(
-                name=thread.name,
-                thread=None,
-                stack=thread.stack,
-                wait=thread.wait,
-                native_id=thread.native_id,
-            )
-            for thread in sorted(self.threads, key=lambda thread: thread.name != _MAIN)
-        ]
+        seen = sorted(self.threads, key=lambda thread: thread.name != _MAIN)
+        return list(map(outside_passes, seen))
 
     @property
     def frame(self) -> Frame | None:

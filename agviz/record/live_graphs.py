@@ -291,8 +291,7 @@ class LiveGraphs:
         if len(members) < min(len(some), 2) or count < _SHARE_STORED * grown:
             return None
         found, last = members[-1]
-        # What fails, fails now and then, and between passes.
-        is_rare = found.what.endswith(EXCEPTIONS)
+        is_rare = found.what.endswith(EXCEPTIONS)  # what fails, fails now and then
         if not (is_rare or _may_grow_on(found.holds, self._passes)):
             return None
         if found.kind in {CYCLE, CLOSURE}:
@@ -395,7 +394,7 @@ def _left_in_state(new: Sequence[Tensor]) -> Holder | None:
         own_states = (state[each] for each in left if isinstance(state[each], dict))
         kept = [*left, *(value for each in own_states for value in each.values())]
         if sum(id(each) in came for each in kept) > max(2, _SHARE_STORED * len(new)):
-            return Holder(STATE, type(optimizer).__name__, "", len(left), ())
+            return Holder(STATE, f"{type(optimizer).__name__}.state", "", len(left), ())
     return None
 
 

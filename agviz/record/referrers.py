@@ -135,7 +135,7 @@ class Referrers:
             at = self._definition(cached) if isinstance(cached, FunctionType) else None
             return Named(CONTAINER, getattr(cached, "__qualname__", ""), "lru_cache of", at)
         if type(owner) is itertools.cycle:
-            return Named(CONTAINER, "itertools.cycle", CYCLED, None, owner)
+            return Named(CONTAINER, CYCLED, CYCLED, None, owner)
         node = self._object_of(owner) if type(owner) is dict else owner
         if _is_cycle(node, thing):
             name = _key_of(_own_dict(node) or {}, thing)

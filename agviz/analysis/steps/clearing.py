@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.program_writes import written
@@ -63,26 +64,26 @@ def kept_within(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers inside whose steps a closure calls backward, on top of what it left before."""
     times = {step.number: step for step in run.trace.optimizer_steps()}
     for each in run.optimizers:
-        added = asked = 0
-        first: int | None = None
-        for last, taken in itertools.pairwise([None, *each.steps[:_MOST_STEPS]]):
-            began = None if taken is None else times[taken.number].begin_ns
-            if taken is None or began is None:
-                continue
-            held = {row.name for row in each.held if row.name}
+        held = {row.name for row in each.held if row.name}
+        later: list[int] = []
+        for last, taken in zip([None, *each.steps], each.steps[:_MOST_STEPS], strict=False):
+            began = times[taken.number].begin_ns or math.inf
             inside = [one for one in run.passes_between(last, taken) if one.begin_ns >= began]
-            for task in inside[1:_FEW]:
-                rows = [row for row in run.trace.parameters(task.id) if row.node is not None]
-                asked += 1
-                added += any(row.had_grad and row.name in held for row in rows)
-                first = task.id if first is None else first
-        if added < _LEAST_KEPT or added < asked or is_set_to_zero(run.trace, each.stepped):
+            later += [task.id for task in inside[1:_FEW]]
+        added = sum(
+            any(
+                row.node is not None and row.had_grad and row.name in held
+                for row in run.trace.parameters(task)
+            )
+            for task in later
+        )
+        if added < _LEAST_KEPT or added < len(later) or is_set_to_zero(run.trace, each.stepped):
             continue
         yield StepFinding(
             kind="kept",
             heading=f"gradients pile up within the steps of {each.name}",
-            frame=None if first is None else visible(run.trace.call_site(first)),
-            first_pass=first,
+            frame=visible(run.trace.call_site(later[0])),
+            first_pass=later[0],
             paragraph=(
                 f"Each step of {each.name} calls backward several times, by its closure. At each of"
                 f" {added:,} such passes that were looked at, but for the first of a step, .grad"

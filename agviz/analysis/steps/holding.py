@@ -46,7 +46,7 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
         if not named or len(each.steps) < least or not (is_still or (is_without and others)):
             continue
         line = freezing(run.trace, each.stepped) if frozen and each.stepped is not None else None
-        why = f"backward leads to {listed(others or [''])} instead, which no optimizer holds"
+        why = f"backward leads to {parameters(others or [''])} instead, which no optimizer holds"
         remedy = "Give the optimizer the parameters of the model that is trained."
         if frozen:
             by = "" if line is None else f" (requires_grad is False since line {line.line})"
@@ -138,8 +138,8 @@ def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
         ]
         steps = len({row.step for row in samples})
         tasks = [taken.graph_task for taken in after[: 2 * _LEAST] if taken.graph_task >= 0]
-        reached = (row for task in tasks for row in run.trace.parameters(task) if row.node)
-        if steps < _LEAST or any(row.name in names for row in reached):
+        seen = (row for task in tasks for row in run.trace.parameters(task))
+        if steps < _LEAST or any(row.name in names and row.node is not None for row in seen):
             continue
         share = max((row.change or 0.0) / (row.norm or 1.0) for row in samples)
         line = None if each.stepped is None else freezing(run.trace, each.stepped)

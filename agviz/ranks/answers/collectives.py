@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -198,12 +199,11 @@ def place_of(
     Of two sides, each of which may be the wrong one, the line of one says nothing of the other.
     """
     few = fewest(differ)
-    own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
     sides = [[lines.get(rank) or sites.get(rank) for rank in one] for one in differ.kinds.values()]
-    is_even = sum(map(len, differ.kinds.values())) == len(few)
-    if is_even and not all(map(any, sides)):
+    if len(few) == sum(map(len, differ.kinds.values())) and not all(map(any, sides)):
         return None
-    return own or next((line for line in lines.values() if line is not None), None)
+    known = [*(lines.get(rank) for rank in few), *lines.values()]
+    return next((line for line in known if line is not None), None)
 
 
 def reordered(run: Run, differ: CollectiveMismatch) -> RankVerdict:
@@ -258,49 +258,37 @@ def skipped(run: Run) -> RankVerdict | None:
     """
     for group, named in _names(run).items():
         for seq, by_rank in sorted(named.items()):
-            for rank, names in by_rank.items():
-                for other, theirs in by_rank.items():
-                    left = _left_out(run, (group, False, seq), other, names - theirs)
-                    if left and any(name.endswith(GRADIENT) for name in theirs - names):
-                        told = {rank: left, other: min(theirs - names).removesuffix(GRADIENT)}
-                        return _reduced_together(run, (group, seq), told, other)
+            for (rank, names), (other, theirs) in itertools.permutations(by_rank.items(), 2):
+                instead = next((name for name in theirs - names if name.endswith(GRADIENT)), "")
+                left = _without(run, (group, False, seq), other, names - theirs) if instead else ""
+                if not left:
+                    continue
+                given = instead.removesuffix(GRADIENT)
+                return found_at(
+                    run,
+                    "collectives",
+                    (other,),
+                    called_at(run, other, group, seq),
+                    f"rank {other} leaves out the gradient of {left}, which is None there",
+                    f"Collective {seq} of the process group reduces gradients of different"
+                    f" parameters with each other: that of {left} on rank {rank}, that of {given}"
+                    f" on rank {other}. On rank {other} no node of the loss led to {left}, so that"
+                    " all that comes after it is handed in too early there; what does not fit in"
+                    " number or shape raises, or waits for ever. Reduce the same parameters on all"
+                    " ranks: zeros where .grad is None.",
+                )
     return None
 
 
-def _left_out(run: Run, key: Key, rank: int, names: frozenset[str]) -> str:
-    """The parameter, of those whose gradients are so called, that has none on a rank; or empty.
-
-    That of the pass before the collective.
-    """
-    wanted = {name.removesuffix(GRADIENT) for name in names if name.endswith(GRADIENT)}
+def _without(run: Run, key: Key, rank: int, names: frozenset[str]) -> str:
+    """A parameter, of those whose gradients are so called, without one before a collective."""
     ordinal = next((one.ordinal for one in run.ranks[rank].joined if one.key == key), -1)
-    if not wanted or ordinal < 0:
+    if ordinal < 0:
         return ""
     with run.folder.trace(rank) as trace:
         rows = trace.parameters(run.ranks[rank].passes[ordinal].graph_task)
     without = (row.name for row in rows if row.node is None and not row.had_grad)
-    return next((name for name in without if name in wanted), "")
-
-
-def _reduced_together(
-    run: Run, key: tuple[str, int], told: Mapping[int, str], without: int
-) -> RankVerdict:
-    group, seq = key
-    frame = called_at(run, without, group, seq)
-    said = ", ".join(f"rank {rank} hands in that of {name}" for rank, name in sorted(told.items()))
-    first = next(name for rank, name in told.items() if rank != without)
-    return found_at(
-        run,
-        "collectives",
-        (without,),
-        frame,
-        f"rank {without} leaves out the gradient of {first}, which is None there",
-        f"Collective {seq} of the process group reduces gradients of different parameters"
-        f" with each other: {said}. On rank {without} no node of the loss led to {first},"
-        " so that all that comes after it is handed in too early there; what does not fit"
-        " in number or shape raises, or waits for ever. Reduce the same parameters on all"
-        " ranks: zeros where .grad is None.",
-    )
+    return next((name for name in without if name + GRADIENT in names), "")
 
 
 def exchanged(run: Run) -> RankVerdict | None:

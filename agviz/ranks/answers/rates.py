@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from agviz.analysis.measures import number
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.source_calls import calls, is_schedule
-from agviz.ranks.answers.found import RankVerdict, found_at, numbers
+from agviz.ranks.answers.found import RankVerdict, found_at
 
 if TYPE_CHECKING:
     from agviz.ranks.run import Run
@@ -27,24 +27,16 @@ def apart(run: Run) -> RankVerdict | None:
         if not (trace.synchronised() and optimizers):
             return None  # without DDP, each may train on its own
         by_rank[file.number] = [taken.fact.most_rate for taken in optimizers[0].steps]
-    first, *others = by_rank
-    count = min(map(len, by_rank.values()))
-    differing = (
-        step
-        for step in range(count)
-        if any(by_rank[rank][step] != by_rank[first][step] for rank in others)
-    )
-    step = next(differing, None)
+    steps = list(zip(*by_rank.values(), strict=False))
+    step = next((number for number, rates in enumerate(steps) if len(set(rates)) > 1), None)
     if step is None:
         return None
-    rates: dict[float | None, list[int]] = {}
-    for rank, known in by_rank.items():
-        rates.setdefault(known[step], []).append(rank)
-    with run.folder.trace(first) as trace:
+    with run.folder.trace(min(by_rank)) as trace:
         each = RunSteps(trace).optimizers[0]
         lines = calls(trace, each.stepped, is_schedule)
         frame = lines[0] if len(lines) == 1 else each.stepped
-    shown = "; ".join(f"{number(rate or 0)} on {numbers(some)}" for rate, some in rates.items())
+    rates = zip(by_rank, steps[step], strict=True)
+    shown = ", ".join(f"{number(rate or 0)} on rank {rank}" for rank, rate in rates)
     sets = "" if len(lines) != 1 else f" It is set by the scheduler in line {lines[0].line}."
     return found_at(
         run,
