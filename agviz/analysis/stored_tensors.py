@@ -146,6 +146,7 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
         (Frame(file, line, function, False), parsed(trace.source(file)))
         for file in user_files(trace)
         for line, function in adding(trace.source(file), holder.name)
+        if holder.kind != STATE or ".state[" in trace.source(file)[line - 1]
     ]
     name = holder.name.rpartition(".")[2]
     is_hook = any(_is_in_hook(tree, frame) for frame, tree in lines)
