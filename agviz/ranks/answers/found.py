@@ -26,7 +26,7 @@ class RankVerdict:
 
     kind: str
     """``nonfinite``, ``straggler``, ``graphs``, ``collectives``, ``unused``, ``gradients``,
-    ``data``, ``raised``, ``died``, ``left``, ``hang``; empty: nothing was found."""
+    ``data``, ``rates``, ``raised``, ``died``, ``left``, ``hang``; empty: nothing was found."""
     ranks: tuple[int, ...]
     """Those in which the cause is."""
     node: str = ""
