@@ -27,8 +27,8 @@ def test_that_none_can_go_on_is_said_with_what_each_waits_for() -> None:
     assert found.heading == "no backward is running after backward pass 7, and no thread can go on"
     assert found.paragraph == (
         "Since 3.00 s MainThread stands still at train.py:10. It waits in threading.Thread.join"
-        " for the thread prefetch. prefetch is at train.py:20 and waits in queue.Queue.put. No thread"
-        " is left to take anything out of the full queue into which prefetch puts."
+        " for the thread prefetch. prefetch is at train.py:20 and waits in queue.Queue.put. No"
+        " thread is left to take anything out of the full queue into which prefetch puts."
     )
 
 

@@ -77,9 +77,8 @@ class Outside:
     def _sentences(self) -> Iterator[str]:
         if self.is_stuck:
             statuses = self._statuses
-            where = visible(statuses[0].stack)
-            at = "" if where is None else f" at {where.file}:{where.line}"
             said = " ".join(why_it_waits(statuses[0], statuses))
+            at = "" if self.frame is None else f" at {self.frame.file}:{self.frame.line}"
             yield f"Since {duration(self.still_ns)} {statuses[0].name} stands still{at}. {said}"
             yield from (
                 f"{status.name} is at {visible(status.stack)}."

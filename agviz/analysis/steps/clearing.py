@@ -64,20 +64,13 @@ def kept_within(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers inside whose steps a closure calls backward, on top of what it left before."""
     times = {step.number: step for step in run.trace.optimizer_steps()}
     for each in run.optimizers:
-        held = {row.name for row in each.held if row.name}
         later: list[int] = []
         for last, taken in zip([None, *each.steps], each.steps[:_MOST_STEPS], strict=False):
             began = times[taken.number].begin_ns or math.inf
             inside = [one for one in run.passes_between(last, taken) if one.begin_ns >= began]
             later += [task.id for task in inside[1:_FEW]]
-        added = sum(
-            any(
-                row.node is not None and row.had_grad and row.name in held
-                for row in run.trace.parameters(task)
-            )
-            for task in later
-        )
-        if added < _LEAST_KEPT or added < len(later) or is_set_to_zero(run.trace, each.stepped):
+        is_added = len(later) >= _LEAST_KEPT and all(run.adds(each, task) for task in later)
+        if not is_added or is_set_to_zero(run.trace, each.stepped):
             continue
         yield StepFinding(
             kind="kept",
@@ -85,11 +78,10 @@ def kept_within(run: RunSteps) -> Iterator[StepFinding]:
             frame=visible(run.trace.call_site(later[0])),
             first_pass=later[0],
             paragraph=(
-                f"Each step of {each.name} calls backward several times, by its closure. At each of"
-                f" {added:,} such passes that were looked at, but for the first of a step, .grad"
-                " was there already, and backward added to it: the step works with the sum of all"
-                " gradients since it began, not with that of the loss. Call zero_grad() in the"
-                " closure, before backward."
+                f"Each step of {each.name} calls backward several times, by its closure. In"
+                f" {len(later):,} such passes that were looked at, all but the first of a step,"
+                " .grad was there already, and backward added to it: the step works with the sum of"
+                " all gradients since it began. Call zero_grad() in the closure, before backward."
             ),
         )
 

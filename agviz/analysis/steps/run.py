@@ -170,6 +170,12 @@ class RunSteps:
         rows = self.trace.leaf_norms(task.begin_seq, task.last_seq)
         return {row.parameter: row.norm for row in rows if row.graph_task == task.id}
 
+    def adds(self, each: Stepping, graph_task: int) -> bool:
+        """Whether a pass adds to gradients of what an optimizer holds."""
+        held = {row.name for row in each.held if row.name}
+        rows = self.trace.parameters(graph_task)
+        return any(row.had_grad and row.node is not None and row.name in held for row in rows)
+
     def scale(self, task: GraphTaskRow) -> float:
         """By what a GradScaler had multiplied the loss of a pass; 1: by nothing that is known."""
         found = loss_scale(self.trace, task.id)

@@ -241,12 +241,20 @@ def recalled(run: Run) -> RankVerdict | None:
         by_count = sorted(ranks_at.values(), key=lambda ranks: (len(ranks), ranks[0]))
         few = by_count[0] if len(by_count[0]) < len(by_count[-1]) else sorted(by_rank)
         said = "; ".join(f"{numbers(ranks)} at {stack[-1]}" for stack, ranks in ranks_at.items())
-        return _verdict(
+        is_all = len(few) == len(by_rank)
+        order = "different orders" if is_all else "another order than the others"
+        what = f"collectives in {order}" if agreed else "a collective from different lines"
+        before = " Before, all ranks had called them from the same lines." if agreed else ""
+        return found_at(
             run,
-            tuple(few),
-            {rank: stack[-1] for rank, stack in by_rank.items()},
-            f"Collective {seq} of process group {group} was called from different lines: {said}.",
-            is_sure=agreed,
+            "collectives",
+            few,
+            by_rank[few[0]][-1],
+            f"{numbers(few)} called {what}",
+            f"Collective {seq} of process group {group} was called from different lines: {said}."
+            f"{before} Operation and shapes fit, so nothing raised; if they are of different"
+            " things, the results are mixed up on all ranks.",
+            outcome=Outcome.FOUND if agreed else Outcome.CANT_TELL,
         )
     return None
 
@@ -271,11 +279,10 @@ def skipped(run: Run) -> RankVerdict | None:
                     called_at(run, other, group, seq),
                     f"rank {other} leaves out the gradient of {left}, which is None there",
                     f"Collective {seq} of the process group reduces gradients of different"
-                    f" parameters with each other: that of {left} on rank {rank}, that of {given}"
-                    f" on rank {other}. On rank {other} no node of the loss led to {left}, so that"
-                    " all that comes after it is handed in too early there; what does not fit in"
-                    " number or shape raises, or waits for ever. Reduce the same parameters on all"
-                    " ranks: zeros where .grad is None.",
+                    f" parameters together: that of {left} on rank {rank}, that of {given} on rank"
+                    f" {other}. On rank {other} no node of the loss led to {left}, so that all that"
+                    " comes after it is handed in too early there. Reduce the same parameters on"
+                    " all ranks: zeros where .grad is None.",
                 )
     return None
 
@@ -393,30 +400,3 @@ def _stacks(run: Run) -> dict[tuple[str, int], dict[int, tuple[Frame, ...]]]:
 _JOIN: Final = "distributed/algorithms/join"
 """A rank without data shadows the collectives of the others."""
 _MOST_READ: Final = 4
-
-
-def _verdict(
-    run: Run,
-    few: tuple[int, ...],
-    lines: Mapping[int, Frame | None],
-    said: str,
-    *,
-    is_sure: bool,
-) -> RankVerdict:
-    frame = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
-    who = f"{numbers(few)} called" + (
-        " collectives in different orders"
-        if len(few) == len(lines)
-        else " collectives in another order than the others"
-    )
-    before = " Before, all ranks had called them from the same lines." if is_sure else ""
-    return found_at(
-        run,
-        "collectives",
-        few,
-        frame,
-        who if is_sure else f"{numbers(few)} called a collective from different lines",
-        f"{said}{before} Operation and shapes fit, so nothing raised; if they are of"
-        " different things, the results are mixed up on all ranks.",
-        outcome=Outcome.FOUND if is_sure else Outcome.CANT_TELL,
-    )

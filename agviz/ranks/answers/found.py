@@ -54,7 +54,6 @@ def found_at(
     verb: str = "explain",
 ) -> RankVerdict:
     """What is found at a line, shown with its text."""
-    source = "" if frame is None else source_line(frame, run.folder.ranks[0].path)
     return RankVerdict(
         kind=kind,
         ranks=tuple(ranks),
@@ -64,7 +63,7 @@ def found_at(
             heading=heading,
             graph_task=graph_task,
             frame=frame,
-            source=source,
+            source="" if frame is None else source_line(frame, run.folder.ranks[0].path),
             paragraph=paragraph,
             details=tuple(details),
             verb=verb,
@@ -91,11 +90,6 @@ def common_line(stacks: Iterable[tuple[Frame, ...]]) -> Frame | None:
     """The line of the program that is innermost in most of some stacks; None: in none."""
     lines = Counter(frame for stack in stacks if (frame := visible(stack)) is not None)
     return lines.most_common(1)[0][0] if lines else None
-
-
-def source_of(frame: Frame | None, trace: Trace) -> str:
-    """The text of a line; empty where it can't be had."""
-    return "" if frame is None else source_line(frame, trace.path)
 
 
 def line_of(trace: Trace, node: NodeRow) -> Frame | None:

@@ -10,6 +10,7 @@ from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import Outside
 from agviz.analysis.place import described, place
 from agviz.analysis.raised import RaisedException
+from agviz.analysis.source import source_line
 from agviz.analysis.verdict import Verdict, verdicts
 from agviz.ranks.answers import collectives
 from agviz.ranks.answers.ends import End, in_words, of
@@ -19,7 +20,6 @@ from agviz.ranks.answers.found import (
     found_at,
     line_of,
     numbers,
-    source_of,
     was,
 )
 from agviz.ranks.answers.renamed import of_rank
@@ -134,7 +134,7 @@ def _outside(trace: Trace, one: RankEnd) -> Verdict:
         outcome=Outcome.FOUND,
         heading=f"the program raised {one.error.partition(':')[0]} outside of backward",
         frame=frame,
-        source=source_of(frame, trace),
+        source="" if frame is None else source_line(frame, trace.path),
         paragraph=_short(one.error),
     )
 

@@ -234,13 +234,11 @@ def _names_in(
 
 def _is_gradient(tensor: Any, value: Any) -> bool:
     """Whether a tensor is the gradient of a parameter, or has its elements, as ``data`` has."""
-    if type(value) is not sys.modules["torch"].nn.Parameter:
+    grad = value.grad if type(value) is sys.modules["torch"].nn.Parameter else None
+    if grad is None or type(grad) is not type(tensor) or grad.shape != tensor.shape:
         return False
-    grad = value.grad
-    if grad is None or grad is tensor:
-        return grad is tensor
-    is_plain = type(grad) is type(tensor) and grad.layout == tensor.layout and not grad.is_sparse
-    return is_plain and grad.shape == tensor.shape and grad.data_ptr() == tensor.data_ptr()
+    is_plain = grad.layout == tensor.layout and not grad.is_sparse
+    return grad is tensor or (is_plain and grad.data_ptr() == tensor.data_ptr())
 
 
 def _shapes(args: tuple[Any, ...]) -> str:
