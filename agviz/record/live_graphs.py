@@ -68,8 +68,8 @@ _SHARE: Final = 1 / 30
 """Of the time of the process, what they may take besides."""
 _EXPECTED_NS: Final = 40_000_000
 """What a count takes that goes through the 200,000 objects of Python that come with torch."""
-_LEAST_PASSES: Final = 8
-"""Before it is looked where tensors are: a few more are looked for in vain, for much time."""
+_LEAST_MORE: Final = 3
+"""Tensors since the count before, for which it is looked where they are: that takes time."""
 _MOST_NAMED: Final = 12
 """Of the tensors that came since the count before."""
 _SHARE_STORED: Final = 0.1
@@ -243,9 +243,11 @@ class LiveGraphs:
             number = torch._C._autograd._get_sequence_nr()
             own = _Census(self._passes, frozenset(map(id, tensors)), nodes, number)
             before, self._censuses = self._censuses, [*self._censuses[-1:], own]
-            if len(before) < 2 or self._passes < _LEAST_PASSES:
+            if len(before) < 2:
                 return ()
-            if _is_steady([(each.passes, len(each.tensors)) for each in (*before, own)]):
+            more = len(own.tensors) - len(before[-1].tensors)
+            counts = [(each.passes, len(each.tensors)) for each in (*before, own)]
+            if more >= _LEAST_MORE and _is_steady(counts):
                 new = [each for each in tensors if id(each) not in before[-1].tensors]
                 found = _left_in_state(new) or self._where_stored(new, [everything, tensors, new])
                 if found is not None:
