@@ -40,10 +40,14 @@ class Asking:
             return
         for _ in range(200):
             with Trace.open(self.path) as trace:
-                if len(trace.graph_tasks) > TURNS - 10:
+                if self.is_written(trace):
                     raise AskedError(no_progress(trace))
             time.sleep(0.05)
         raise AssertionError("the file did not grow")
+
+    def is_written(self, trace: Trace) -> bool:
+        """Whether so much is in the file that something may be said."""
+        return len(trace.graph_tasks) > TURNS - 10
 
 
 def backward(weight: nn.Parameter) -> float:
@@ -109,6 +113,46 @@ def test_the_condition_is_named(
     assert lines[found.frame.line - 1].endswith("# the end")
     assert found.frame.function == loop.__name__
     assert found.ends
+
+
+def asks_in_vain(weight: nn.Parameter, ask: Callable[[], None]) -> None:
+    before, rate = backward(weight), 1.0
+    while True:
+        with torch.no_grad():
+            loss = (weight + rate * 0.0).square().sum()
+        if loss < before:  # the end
+            return
+        rate *= 0.5
+        ask()
+
+
+def draws(weight: nn.Parameter, ask: Callable[[], None]) -> None:
+    backward(weight)
+    while (weight.detach() + torch.rand(3)).sum() > 0:
+        ask()
+
+
+class AskingOfFunctions(Asking):
+    """The same, where the loop calls no backward."""
+
+    def is_written(self, trace: Trace) -> bool:
+        last = trace.last_forward_ops(1)
+        return bool(last) and last[0].id > TURNS
+
+
+@pytest.mark.parametrize(("loop", "is_endless"), [(asks_in_vain, True), (draws, False)])
+def test_a_loop_of_functions_that_give_the_same_is_named(
+    loop: Callable[[nn.Parameter, Callable[[], None]], None], is_endless: bool, tmp_path: Path
+) -> None:
+    path, weight = tmp_path / "t.agviz", nn.Parameter(torch.ones(3))
+    with pytest.raises(AskedError) as raised, agviz.trace(path=path, check_forward=True):
+        loop(weight, AskingOfFunctions(path))
+    found = raised.value.found
+    assert (found is not None) is is_endless
+    if found is not None:
+        lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+        assert lines[found.frame.line - 1].endswith("# the end")
+        assert "calls no backward" in found.paragraph
 
 
 @pytest.mark.parametrize("loop", [counts, moves, trains])

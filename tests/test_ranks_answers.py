@@ -28,6 +28,8 @@ KINDS: Final = {
     "unequal collectives": {"collectives"},
     "collective order": {"collectives"},
     "data": {"data"},
+    "left out": {"collectives"},
+    "rates": {"rates"},
     "lost hooks": {"gradients"},
     "not reduced": {"gradients"},
     "raised": {"raised"},

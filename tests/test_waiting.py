@@ -105,7 +105,7 @@ def seen(thread: threading.Thread, expected: str) -> DumpedWait | None:
     [
         (Things.receive, "socket.socket.recv", lambda things: things.theirs.send(b"ok")),
         (Things.get, "queue.Queue.get", lambda things: things.queue.put(1)),
-        (Things.get_for_long, "queue.Queue.get", lambda things: things.queue.put(1)),
+        (Things.get_for_long, "queue.Queue.get with a timeout", lambda things: things.queue.put(1)),
         (lambda things: things.event.wait(), "threading.Event.wait", lambda t: t.event.set()),
     ],
 )
@@ -128,7 +128,7 @@ def test_who_holds_a_lock_is_named_with_its_with(things: Things) -> None:
         with waiting(things.enter) as thread:
             found = seen(thread, "threading.Lock")
         with waiting(things.acquire_for_long) as other:
-            bounded = seen(other, "threading.Lock")
+            bounded = seen(other, "threading.Lock with a timeout")
     thread.join(30)
     other.join(30)
     assert found is not None

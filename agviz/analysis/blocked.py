@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.lineage import is_checkpoint
 from agviz.analysis.thread_status import inside_engine
-from agviz.traces.rows import OWN_PROCESS, visible
+from agviz.traces.rows import BOUNDED, OWN_PROCESS, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from agviz.traces.rows import DumpedWait, Frame
 
 _LOCKS: Final = {"threading.Lock", "threading.RLock"}
+_INSIDE: Final = ("threading.", "queue.", "concurrent.futures.")
+"""Beginnings of the names of what only a thread of the same process ends."""
+_NEEDED: Final = {
+    "put": "take anything out of the full queue into which {} puts",
+    "get": "put anything into the empty queue from which {} gets",
+    "wait": "set or notify what {} waits for",
+    "join": "call task_done for {}",
+}
+"""What has to happen, by the name of the function in which a thread waits for it."""
 _JOINS: Final = ("Thread.join",)
 _FILES: Final = ("fcntl.", "sqlite3.")
 """Beginnings of the names of what waits for the lock of a file."""
@@ -24,6 +33,23 @@ FOREVER: Final = "So none of them goes on"
 """Where threads wait for each other."""
 _OF_A_LOCK: Final = f"{FOREVER}: release it before waiting."
 _MOST_THREADS: Final = 4
+
+
+def none_goes_on(threads: Sequence[ThreadStatus]) -> bool:
+    """Whether all threads wait without a timeout for what only one of them can bring about."""
+    waits = [status.wait for status in threads]
+    return bool(waits) and all(
+        wait is not None and wait.what.startswith(_INSIDE) and not wait.what.endswith(BOUNDED)
+        for wait in waits
+    )
+
+
+def who_is_gone(threads: Sequence[ThreadStatus]) -> Iterator[str]:
+    """What those wait for that wait for no thread, where none is left to bring it about."""
+    for status in threads:
+        method = "" if status.wait is None else status.wait.what.rpartition(".")[2]
+        if status.wait is not None and not status.wait.holder and method in _NEEDED:
+            yield f"No thread is left to {_NEEDED[method].format(status.name)}."
 
 
 def why_it_waits(status: ThreadStatus, threads: Sequence[ThreadStatus]) -> Iterator[str]:
@@ -41,7 +67,7 @@ def why_it_waits(status: ThreadStatus, threads: Sequence[ThreadStatus]) -> Itera
     if wait is None:
         return
     yield from _chain(status, wait, threads)
-    if is_again and wait.what.rpartition(".")[2] in _TAKES:
+    if is_again and wait.what.removesuffix(BOUNDED).rpartition(".")[2] in _TAKES:
         yield (
             "What the forward took there once is asked for a second time by the recomputation: take"
             " it outside of the checkpointed function, and pass it in."

@@ -138,12 +138,12 @@ def only_return(trace: Trace, function: Frame | None) -> Frame | None:
 
 def only_call(trace: Trace, name: str) -> Frame | None:
     """The one line in the files of the program that calls what has this name; None: not one."""
-    found = [
+    found = {
         frame
         for file in user_files(trace)
         for frame in _calls(file, trace.source(file), lambda called: called == name)
-    ]
-    return found[0] if len(found) == 1 else None
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def assignment(trace: Trace, attribute: str) -> Frame | None:

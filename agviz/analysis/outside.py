@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.blocked import none_goes_on, who_is_gone, why_it_waits
 from agviz.analysis.hang import STILL_NS
+from agviz.analysis.thread_status import outside_passes
 from agviz.traces.dumps import EXIT
 from agviz.traces.rows import visible
 from agviz.words.units import duration
@@ -13,10 +15,12 @@ from agviz.words.units import duration
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agviz.analysis.thread_status import ThreadStatus
     from agviz.traces.reader import Trace
     from agviz.traces.rows import DumpedThread, DumpRow, Frame
 
 _MOST_SHOWN: Final = 4
+_MAIN: Final = "MainThread"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,16 @@ class Outside:
     """From the last event until the threads were looked at last."""
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether all threads wait for each other, as far as they are the program's, for ever."""
+        return not self.is_exit and none_goes_on(self._statuses)
+
+    @property
+    def _statuses(self) -> list[ThreadStatus]:
+        seen = sorted(self.threads, key=lambda thread: thread.name != _MAIN)
+        return list(map(outside_passes, seen))
+
+    @property
     def frame(self) -> Frame | None:
         """Where the main thread is."""
         return next((visible(thread.stack) for thread in self._sorted()), None)
@@ -44,6 +58,9 @@ class Outside:
         """That no backward is running, and what came of it."""
         if self.is_exit:
             return f"the program called os._exit{self._after()}, in no backward pass"
+        if self.is_stuck:
+            is_ = "is" if self.is_growing else "was"
+            return f"no backward {is_} running{self._after()}, and no thread can go on"
         if self.is_growing:
             at = "" if self.frame is None else f"; {self._sorted()[0].name} is at {self.frame}"
             return f"no backward is running{at}"
@@ -58,6 +75,18 @@ class Outside:
         return "" if self.graph_task is None else f" after backward pass {self.graph_task}"
 
     def _sentences(self) -> Iterator[str]:
+        if self.is_stuck:
+            statuses = self._statuses
+            said = " ".join(why_it_waits(statuses[0], statuses))
+            at = "" if self.frame is None else f" at {self.frame.file}:{self.frame.line}"
+            yield f"Since {duration(self.still_ns)} {statuses[0].name} stands still{at}. {said}"
+            yield from (
+                f"{status.name} is at {visible(status.stack)}."
+                for status in statuses[1:]
+                if f"{status.name} is at " not in said
+            )
+            yield from who_is_gone(statuses)
+            return
         if not self.is_growing and not self.is_exit:
             yield (
                 "It was killed or crashed, without an exit handler. What happened in its last"
@@ -78,7 +107,7 @@ class Outside:
 
     def _sorted(self) -> list[DumpedThread]:
         seen = [thread for thread in self.threads if visible(thread.stack) is not None]
-        return sorted(seen, key=lambda thread: thread.name != "MainThread")
+        return sorted(seen, key=lambda thread: thread.name != _MAIN)
 
     def details(self) -> Iterator[str]:
         """The stacks, line by line."""
@@ -113,15 +142,15 @@ def outside(trace: Trace) -> Outside | None:
     last = trace.events(offset=count - 1, limit=1) if count else []
     last_ns = last[0].time_ns if last else trace.meta.start_ns
     dump = _since(trace, last_ns)
-    if trace.is_growing and (dump is None or dump.time_ns - last_ns < STILL_NS):
-        return None
-    return Outside(
+    found = Outside(
         graph_task=max(trace.graph_tasks.outermost.ids, default=None),
         is_growing=trace.is_growing,
         is_exit=dump is not None and dump.reason == EXIT,
         threads=() if dump is None else dump.threads,
         still_ns=0 if dump is None else dump.time_ns - last_ns,
     )
+    is_soon = trace.is_growing and found.still_ns < STILL_NS
+    return None if is_soon and not found.is_stuck else found
 
 
 def _since(trace: Trace, last_ns: int) -> DumpRow | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.code_search import (
     ADDING,
     container_name,
+    only_call,
     parsed,
     takes_from,
     targets_of,
@@ -16,7 +17,16 @@ from agviz.analysis.code_search import (
     with_functions,
 )
 from agviz.analysis.kept_graphs import CYCLE_SENTENCES, adding
-from agviz.traces.live_graphs import CLOSURE, CYCLE, LONGER, STORED, STORED_GRAPHS
+from agviz.traces.live_graphs import (
+    CLOSURE,
+    CYCLE,
+    CYCLED,
+    EXCEPTIONS,
+    LONGER,
+    STATE,
+    STORED,
+    STORED_GRAPHS,
+)
 from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
@@ -25,6 +35,26 @@ if TYPE_CHECKING:
     from agviz.traces.live_graphs import Holder, LiveGraphsLook
     from agviz.traces.reader import Trace
 
+_MEANS: Final = {
+    LONGER: "It is made of its own value of the step before, with that one's graph, so memory grows"
+    " with each step. Where only its value is needed, compute it under torch.no_grad(), or from"
+    " .detach().",
+    CYCLE: CYCLE_SENTENCES,
+    STATE: "{:,} parameters were replaced in its param_groups, and their states stayed in"
+    " optimizer.state, which keeps each old tensor and its averages: memory grows with each"
+    " replacement. Take them out: optimizer.state.pop(old).",
+    CYCLED: "It keeps all that it has given, to give the same again: memory grows until the first"
+    " round is over, and after it no batch is shuffled or augmented anew. Write a generator"
+    " instead: while True: yield from loader.",
+    EXCEPTIONS: "An exception keeps its traceback, and with it all variables of the functions that"
+    " it left, here with their graphs. Keep str(error) instead, or error.with_traceback(None).",
+    STORED_GRAPHS: "Each holds its graph and what that saved, so memory grows with each step. Put"
+    " in what .detach() or .item() gives, compute it under torch.no_grad() where no gradient is"
+    " needed, or empty it after each step.",
+    STORED: "So memory grows with each step. Empty it after each step, take out what has been"
+    " used, or keep a number (.norm().item()) or the last one only.",
+}
+"""What it means, and what to do, by kind or container."""
 _TAKING: Final = frozenset({"pop", "popleft", "popitem", "clear", "remove", "get", "get_nowait"})
 
 
@@ -55,8 +85,10 @@ class StoredTensors:
                 f"{holder.name} keeps its output as {holder.what}: more of them are alive in each"
                 f" pass, up to pass {task}"
             )
+        if holder.kind == STATE:
+            return f"{holder.name} keeps states of parameters that the optimizer no longer holds"
         graphs = " with graphs" if holder.kind == STORED_GRAPHS else ""
-        what = f"the {holder.what} " if holder.what else ""
+        what = f"the {holder.what} " if holder.what not in {"", CYCLED} else ""
         return f"{what}{holder.name} keeps more tensors{graphs} with each pass, up to pass {task}"
 
     @property
@@ -69,31 +101,13 @@ class StoredTensors:
         return " ".join(self._sentences())
 
     def _sentences(self) -> Iterator[str]:
-        if self.holder.kind == LONGER:
-            yield (
-                "It is made of its own value of the step before, with that one's graph, so memory"
-                " grows with each step. Where only its value is needed, compute it under"
-                " torch.no_grad(), or from .detach()."
-            )
-            return
-        if self.holder.kind == CYCLE:
-            yield CYCLE_SENTENCES
-            return
-        if self.is_hook:
+        kind, what = self.holder.kind, self.holder.what.rpartition(" ")[2]
+        is_put = (what not in _MEANS and kind in {STORED, STORED_GRAPHS}) or what == EXCEPTIONS
+        if is_put and self.is_hook:
             yield "A hook puts them in in each pass, and nothing takes them out."
-        else:
+        elif is_put:
             yield "They are put in in each step, and nothing takes them out."
-        if self.holder.kind == STORED_GRAPHS:
-            yield (
-                "Each holds its graph and what that saved, so memory grows with each step. Put in"
-                " what .detach() or .item() gives, compute it under torch.no_grad() where no"
-                " gradient is needed, or empty it after each step."
-            )
-        else:
-            yield (
-                "So memory grows with each step. Empty it after each step, take out what has been"
-                " used, or keep a number (.norm().item()) or the last one only."
-            )
+        yield (_MEANS.get(what) or _MEANS[kind]).format(self.holder.reached)
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
@@ -124,12 +138,15 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     if holder is None or holder.kind == CLOSURE:
         return None
     look, made = counted[-1], visible(holder.stack)
-    if holder.kind in {LONGER, CYCLE}:
+    if holder.what == CYCLED:
+        made = only_call(trace, "cycle")
+    if holder.kind in {LONGER, CYCLE} or holder.what == CYCLED:
         return StoredTensors(look=look, holder=holder, frame=made, is_hook=False)
     lines = [
         (Frame(file, line, function, False), parsed(trace.source(file)))
         for file in user_files(trace)
         for line, function in adding(trace.source(file), holder.name)
+        if holder.kind != STATE or ".state[" in trace.source(file)[line - 1]
     ]
     name = holder.name.rpartition(".")[2]
     is_hook = any(_is_in_hook(tree, frame) for frame, tree in lines)
@@ -142,7 +159,7 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
         if holder.kind == STORED and _is_read(tree, name):
             return None
     is_meant = holder.kind == STORED and not is_hook  # as outputs that are collected on purpose
-    if is_meant or (not lines and made is None):
+    if is_meant or not (lines or made or holder.kind == STATE):
         return None
     frame = lines[0][0] if lines else made
     return StoredTensors(look=look, holder=holder, frame=frame, is_hook=is_hook)

@@ -168,17 +168,15 @@ def find_thread_statuses(
                 native_id=thread.native_id,
             )
         )
-    others = [
-        ThreadStatus(
-            name=seen.name,
-            thread=None,
-            stack=seen.stack,
-            wait=seen.wait,
-            native_id=seen.native_id,
-        )
-        for seen in dumped.values()
-    ]
+    others = map(outside_passes, dumped.values())
     return [*sorted(found, key=lambda status: not status.is_held), *others]
+
+
+def outside_passes(seen: DumpedThread) -> ThreadStatus:
+    """What a thread does that takes no part in a backward pass."""
+    return ThreadStatus(
+        name=seen.name, thread=None, stack=seen.stack, wait=seen.wait, native_id=seen.native_id
+    )
 
 
 def _is_waiting(

@@ -212,8 +212,6 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield of_failure(lost, trace)
     if explained is not None and explained.graph_task < consequences:
         yield from [] if explained.is_harmless else [of_explanation(explained)]
-    if graph_task is None and (stuck := no_progress(trace)) is not None:
-        yield of_failure(stuck, trace)
     if graph_task is None and (twice := normalised_twice(trace)) is not None:
         yield of_failure(twice, trace)
     if graph_task is None:
@@ -257,8 +255,11 @@ def _beside_passes(trace: Trace) -> Iterator[Verdict]:
     under_way = {GraphTaskStatus.RUNNING, GraphTaskStatus.CUT}
     is_inside = any(task.status in under_way for task in trace.graph_tasks.unfinished)
     between = None if is_inside else outside(trace)
-    if between is not None and not between.is_exit:
-        outcome = Outcome.CANT_TELL if between.is_growing else Outcome.FOUND
+    if (stuck := no_progress(trace)) is not None:
+        yield of_failure(stuck, trace)
+    elif between is not None and not between.is_exit:
+        is_known = between.is_stuck or not between.is_growing
+        outcome = Outcome.FOUND if is_known else Outcome.CANT_TELL
         yield of_failure(between, trace, outcome)
 
 

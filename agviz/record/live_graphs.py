@@ -23,8 +23,10 @@ from agviz.record.referrers import Named, Referrers, in_variables
 from agviz.traces.live_graphs import (
     CLOSURE,
     CYCLE,
+    EXCEPTIONS,
     GRADIENT,
     LONGER,
+    STATE,
     STORED,
     STORED_GRAPHS,
     TENSOR,
@@ -67,6 +69,8 @@ _SHARE: Final = 1 / 30
 """Of the time of the process, what they may take besides."""
 _EXPECTED_NS: Final = 40_000_000
 """What a count takes that goes through the 200,000 objects of Python that come with torch."""
+_LEAST_MORE: Final = 3
+"""Tensors since the count before, for which it is looked where they are: that takes time."""
 _MOST_NAMED: Final = 12
 """Of the tensors that came since the count before."""
 _SHARE_STORED: Final = 0.1
@@ -238,9 +242,9 @@ class LiveGraphs:
     def _counted(self) -> tuple[Holder, ...]:
         if not _costs.are_bearable():
             return (_NOTHING_COUNTED,) if self._has_counted_more else ()
-        began_ns = time.monotonic_ns()
+        began_ns = time.thread_time_ns()  # other processes that are busy make it no dearer
         found = self._count()
-        _costs.spent(time.monotonic_ns() - began_ns)
+        _costs.spent(time.thread_time_ns() - began_ns)
         self._has_counted_more = bool(found)
         return found
 
@@ -258,9 +262,11 @@ class LiveGraphs:
             before, self._censuses = self._censuses, [*self._censuses[-1:], own]
             if len(before) < 2:
                 return ()
-            if _is_steady([(each.passes, len(each.tensors)) for each in (*before, own)]):
+            more = len(own.tensors) - len(before[-1].tensors)
+            counts = [(each.passes, len(each.tensors)) for each in (*before, own)]
+            if more >= _LEAST_MORE and _is_steady(counts):
                 new = [each for each in tensors if id(each) not in before[-1].tensors]
-                found = self._where_stored(new, [everything, tensors, new])
+                found = _left_in_state(new) or self._where_stored(new, [everything, tensors, new])
                 if found is not None:
                     return (found,)
             if own.nodes < _MOST_COUNTED and _is_steady(
@@ -304,7 +310,8 @@ class LiveGraphs:
         if len(members) < min(len(some), 2) or count < _SHARE_STORED * grown:
             return None
         found, last = members[-1]
-        if not _may_grow_on(found.holds, self._passes):
+        is_rare = found.what.endswith(EXCEPTIONS)  # what fails, fails now and then
+        if not (is_rare or _may_grow_on(found.holds, self._passes)):
             return None
         if found.kind in {CYCLE, CLOSURE}:
             kind = found.kind
@@ -391,6 +398,23 @@ class LiveGraphs:
 
     def _stack(self, tensor: Tensor) -> tuple[Frame, ...]:
         return () if tensor.grad_fn is None else self._stack_of_node(tensor.grad_fn)
+
+
+def _left_in_state(new: Sequence[Tensor]) -> Holder | None:
+    """The optimizer whose state is of parameters that it holds no more, where they are the new."""
+    import torch
+
+    came = set(map(id, new))
+    for optimizer in alive.instances(torch.optim.Optimizer):
+        own = vars(optimizer)
+        state, groups = own.get("state", {}), own.get("param_groups", ())
+        held = {id(each) for group in groups for each in group["params"]}
+        left = [each for each in list(state) if id(each) not in held]
+        own_states = (state[each] for each in left if isinstance(state[each], dict))
+        kept = [*left, *(value for each in own_states for value in each.values())]
+        if sum(id(each) in came for each in kept) > max(2, _SHARE_STORED * len(new)):
+            return Holder(STATE, f"{type(optimizer).__name__}.state", "", len(left), ())
+    return None
 
 
 def is_time_to_look(passes: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections import deque
 from functools import lru_cache
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.frame_locals import locals_of
 from agviz.record.kinds import is_a
-from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, TENSOR
+from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, CYCLED, EXCEPTIONS, TENSOR
 from agviz_engine import alive
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ _MOST_AT_ONCE: Final = 64
 """Objects whose referrers are looked for together: each costs 3 % of a walk through everything."""
 _LEAST_STORED: Final = 3
 """Objects that are in a list together, of which the list is told and not each of them."""
+_MOST_EXCEPTIONS: Final = 256
+_TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__
+"""Asks no class of the program."""
 _LRU_CACHE: Final = type(lru_cache(int))
 _CONTAINERS: Final = (list, tuple, set, frozenset, deque, dict)
 
@@ -59,13 +63,21 @@ class Referrers:
         """What refers to an object, by its identity."""
         self._waiting = [*things]
         """Objects whose referrers may be asked next."""
-        self._own = {id(things), *map(id, own)}
+        self._kept = _kept_by_exceptions()
+        self._own = {id(things), *map(id, own), id(self._kept)}
         self._own |= {id(self._frames), id(self._owners), id(self._waiting)}
 
     def named(self, thing: object) -> Named | None:
         """How Python refers to an object; None: nothing that has a name does."""
         if (name := _variable(self._frames, thing)) is not None:
             return Named(TENSOR, name, "", None)
+        for error, frame in self._kept:
+            with locals_of(frame) as values:
+                is_inside = _key_of(values, thing) is not None
+            found = self._referred(error, _DEPTH) if is_inside else None
+            if found is not None:
+                what = f"{found.what} of {EXCEPTIONS}" if found.what else "exception"
+                return found._replace(kind=CONTAINER, what=what)
         return self._referred(thing, _DEPTH)
 
     def _of(self, thing: object) -> list[Any]:
@@ -123,6 +135,8 @@ class Referrers:
             cached = owner.__wrapped__
             at = self._definition(cached) if is_a(cached, FunctionType) else None
             return Named(CONTAINER, getattr(cached, "__qualname__", ""), "lru_cache of", at)
+        if type(owner) is itertools.cycle:
+            return Named(CONTAINER, CYCLED, CYCLED, None, owner)
         node = self._object_of(owner) if type(owner) is dict else owner
         if _is_cycle(node, thing):
             name = _key_of(_own_dict(node) or {}, thing)
@@ -180,11 +194,24 @@ class Referrers:
 
 
 def in_variables() -> set[int]:
-    """Identities of what the variables of running functions refer to."""
+    """Identities of what variables refer to: of functions that run, or that exceptions keep."""
     found: set[int] = set()
-    for frame in _running():
+    for frame in (*_running(), *(frame for _, frame in _kept_by_exceptions())):
         with locals_of(frame) as values:
             found.update(map(id, values.values()))
+    return found
+
+
+def _kept_by_exceptions() -> list[tuple[BaseException, FrameType]]:
+    """Frames of functions that have ended, whose variables a traceback keeps, by its exception."""
+    running = set(map(id, _running()))
+    found = []
+    for error in alive.instances(BaseException)[-_MOST_EXCEPTIONS:]:
+        trace = _TRACEBACK(error)
+        while trace is not None:
+            if id(trace.tb_frame) not in running:
+                found.append((error, trace.tb_frame))
+            trace = trace.tb_next
     return found
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.frame_locals import locals_of
-from agviz.traces.rows import OWN_PROCESS, DumpedWait
+from agviz.traces.rows import BOUNDED, OWN_PROCESS, DumpedWait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -154,7 +154,7 @@ def _in_library(inside: Sequence[FrameType]) -> _Waiting | None:
     if "." in qualified and not isinstance(thing, type) and thing is not None:
         qualified = f"{kind}.{qualified.rpartition('.')[2]}"
     shown = ".".join(part for part in module.split(".") if not part.startswith("_"))
-    return _Waiting(f"{shown}.{qualified}", None if is_bounded else thing)
+    return _bounded(f"{shown}.{qualified}", thing, is_bounded=is_bounded)
 
 
 def _in_call(frame: FrameType, files: Files) -> _Waiting | None:
@@ -178,6 +178,12 @@ def _in_call(frame: FrameType, files: Files) -> _Waiting | None:
         return None
     name = f"{kind.__module__}.{kind.__qualname__}"
     what = _NAMES.get(name) or f"{name.lstrip('_')}.{method}"
+    return _bounded(what, thing, is_bounded=is_bounded)
+
+
+def _bounded(what: str, thing: Any, *, is_bounded: bool) -> _Waiting:
+    if is_bounded and what.startswith(("threading.", "queue.")):
+        what += BOUNDED  # arguments of others say nothing of time
     return _Waiting(what, None if is_bounded else thing)
 
 

@@ -3,11 +3,11 @@
 Note [Looking where nothing moves]
 A hook that never returns emits nothing, and a process that is killed can't be asked. So the
 recorder's thread looks whether anything has happened since it last wrote. Where nothing has for a
-second in a backward pass, and again after five, it writes what every thread is doing: its stack,
-what of the engine it is in the midst of (``agviz_engine.under_way``), and what it waits for. It
-looks again after twice that time, and so on, as long as nothing happens; after five seconds outside
-of backward as well, where a program may hang too. A thread that holds the
-interpreter lock all the while keeps it from looking.
+second in a backward pass, for two outside of one, where a program may hang too, and again after
+five, it writes what every thread is doing: its stack, what of the engine it is in the midst of
+(``agviz_engine.under_way``), and what it waits for. It looks again after twice that time, and so
+on, as long as nothing happens. A thread that holds the interpreter lock all the while keeps it from
+looking.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ PATIENCE_NS: Final = 5_000_000_000
 """After this time without an event the threads are looked at."""
 INSIDE_NS: Final = 1_000_000_000
 """The same while a backward pass is under way, for the first time: who asks soon is told."""
+OUTSIDE_NS: Final = 2_000_000_000
+"""The same while none is."""
 OWN_THREADS: Final = "agviz-"
 """Begins the names of threads that agviz has for itself."""
 
@@ -158,7 +160,8 @@ class Watchdog:
         if self.ignores_stalls:
             return None
         if still_ns < self._next_ns:
-            is_first = bool(self.under_way) and not self._has_looked and still_ns >= INSIDE_NS
+            is_due = still_ns >= (INSIDE_NS if self.under_way else OUTSIDE_NS)
+            is_first = is_due and not self._has_looked
             self._has_looked = self._has_looked or is_first
             return STALL if is_first else None
         self._has_looked = True

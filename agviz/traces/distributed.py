@@ -25,6 +25,9 @@ UNKNOWN: Final = -1
 NOT_WRAPPED: Final = -2
 """In place of a bucket: the parameter came into the module after DDP had wrapped it."""
 
+GRADIENT: Final = ".grad"
+"""Ends what the gradient of a parameter is called that is handed to a collective."""
+
 
 class ProcessGroup(NamedTuple):
     """A process group that collectives were called in."""

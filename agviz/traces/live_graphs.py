@@ -29,6 +29,12 @@ CYCLE: Final = "cycle"
 """A custom Function's node refers to what it gave, which holds the node."""
 LONGER: Final = "longer"
 """The graph of a tensor, through which no pass went, gets longer with each pass."""
+STATE: Final = "state"
+"""An optimizer has states of parameters that were replaced; it keeps them and what they are of."""
+CYCLED: Final = "itertools.cycle"
+"""What the container is that ``itertools.cycle`` makes of all that it has given."""
+EXCEPTIONS: Final = "exceptions"
+"""Ends what a container is called that keeps tensors by the tracebacks of exceptions in it."""
 UNKNOWN: Final = "unknown"
 """Nothing was counted, after a count had found something: that would have taken too long."""
 
@@ -38,7 +44,7 @@ _LEAST_PASSES: Final = 8
 """The same in passes, of a program that has no optimizer."""
 
 
-_MORE: Final = {STORED, STORED_GRAPHS, LONGER, CYCLE}
+_MORE: Final = {STORED, STORED_GRAPHS, LONGER, CYCLE, STATE}
 
 
 def is_doubled(passes: int) -> bool:
@@ -105,7 +111,7 @@ class LiveGraphsLook(NamedTuple):
     @property
     def growing(self) -> Holder | None:
         """Where something became more with each pass up to this one; None: nothing is known to."""
-        kinds = {STORED, STORED_GRAPHS, LONGER} if self.is_growing else _MORE
+        kinds = {STORED, STORED_GRAPHS, LONGER, STATE} if self.is_growing else _MORE
         return next((each for each in self.holders if each.kind in kinds), None)
 
     def rows(

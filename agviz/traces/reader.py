@@ -329,6 +329,15 @@ class Trace:
             max(offset, 0),
         )
 
+    def last_forward_ops(self, limit: int) -> list[ForwardOpRow]:
+        """The last ``limit`` of them in the recording, in order."""
+        return forward.read(
+            self._database,
+            self._contents(),
+            "id > (SELECT MAX(id) FROM forward_op) - ? ORDER BY id",
+            max(limit, 0),
+        )
+
     def forward_nonfinite(
         self, graph_task: int | None = None, limit: int = 1000
     ) -> list[ForwardOpRow]:

@@ -446,6 +446,9 @@ class DumpedCall(NamedTuple):
 OWN_PROCESS: Final = "this process"
 """What has the lock of a file that one of its own threads waits for."""
 
+BOUNDED: Final = " with a timeout"
+"""Ends what a thread waits in for some time only."""
+
 
 class DumpedWait(NamedTuple):
     """What a thread waited for, and which thread had it."""

@@ -10,6 +10,7 @@ from agviz.analysis.steps import (
     falling,
     holding,
     idling,
+    modes,
     prefixes,
     rates,
     remaking,
@@ -37,12 +38,19 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     run = RunSteps(trace)
     causes = [
         *idling.idle(run),
-        *(list(clearing.cleared(run)) or list(clearing.kept(run)) or clearing.mixed(run)),
+        *(
+            list(clearing.cleared(run))
+            or list(clearing.kept(run))
+            or list(clearing.kept_within(run))
+            or clearing.mixed(run)
+        ),
         *clearing.given_back(run),
         *holding.holding(run),
         *holding.held_twice(run),
         *holding.frozen(run),
+        *holding.moved_though_frozen(run),
         *prefixes.frozen_by_prefix(run),
+        *modes.stayed(run),
         *rates.rates(run),
         *remaking.made_anew(run),
         *remaking.left_behind(run),
@@ -55,7 +63,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *weighing.unequal(run),
         *dividing.divided_again(run),
     ]
-    if not any(found.kind in {"replaced", "unregistered"} for found in causes):
+    if not any(found.kind in {"replaced", "unregistered", "frozen"} for found in causes):
         causes += holding.without_gradient(run)
     trends = [*rates.diverging(run)] or [*falling.falling(run)]
     return causes or trends or [*spoiling.spoilt(run)] or [*spoiling.buffers(run)]

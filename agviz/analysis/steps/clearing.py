@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.program_writes import written
@@ -23,6 +24,7 @@ _LEAST_KEPT: Final = 3
 _LEAST_CLEARED: Final = 3
 _CLEARING: Final = (".zero_", ".fill_", "_foreach_zero_")
 _MOST_OPS: Final = 2_000
+_MOST_STEPS: Final = 8
 _FEW: Final = 8
 """Passes between two steps that are looked at."""
 
@@ -54,6 +56,32 @@ def kept(run: RunSteps) -> Iterator[StepFinding]:
                 f"step {taken.number}: the gradients of the step before were there, untouched"
                 for taken in each.steps[:_LEAST_KEPT]
                 if taken.fact.is_kept
+            ),
+        )
+
+
+def kept_within(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers inside whose steps a closure calls backward, on top of what it left before."""
+    times = {step.number: step for step in run.trace.optimizer_steps()}
+    for each in run.optimizers:
+        later: list[int] = []
+        for last, taken in zip([None, *each.steps], each.steps[:_MOST_STEPS], strict=False):
+            began = times[taken.number].begin_ns or math.inf
+            inside = [one for one in run.passes_between(last, taken) if one.begin_ns >= began]
+            later += [task.id for task in inside[1:_FEW]]
+        is_added = len(later) >= _LEAST_KEPT and all(run.adds(each, task) for task in later)
+        if not is_added or is_set_to_zero(run.trace, each.stepped):
+            continue
+        yield StepFinding(
+            kind="kept",
+            heading=f"gradients pile up within the steps of {each.name}",
+            frame=visible(run.trace.call_site(later[0])),
+            first_pass=later[0],
+            paragraph=(
+                f"Each step of {each.name} calls backward several times, by its closure. In"
+                f" {len(later):,} such passes that were looked at, all but the first of a step,"
+                " .grad was there already, and backward added to it: the step works with the sum of"
+                " all gradients since it began. Call zero_grad() in the closure, before backward."
             ),
         )
 

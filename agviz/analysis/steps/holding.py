@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from agviz.traces.step_facts import HeldParameterRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
+_LEAST: Final = 3
+"""Steps from which a rule is drawn."""
 _FEW: Final = 8
 """Parameters of no module; more are a model whose forward is not called as a module."""
 
@@ -31,29 +33,34 @@ def holding(run: RunSteps) -> Iterator[StepFinding]:
 
 
 def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
-    """Optimizers to whose parameters no pass leads, though passes lead to others."""
+    """Optimizers to whose parameters no pass leads: to others, or all of modules are frozen."""
     for each in run.optimizers:
-        if len(each.steps) < 2 or any(
-            taken.fact.reached or taken.fact.without_grad < taken.fact.held for taken in each.steps
-        ):
-            continue
+        named = [row for row in each.held if row.name] or each.held
+        frozen = not any(row.requires_grad or row.had_grad for row in named)
         others = [row.name or row.attribute for row in run.unheld if row.name or row.attribute]
-        frozen = all(not row.requires_grad for row in each.held)
-        if not others or not each.held:
-            continue
-        why = (
-            "none of them requires a gradient"
-            if frozen
-            else f"backward leads to {parameters(others)} instead, which no optimizer holds"
+        is_without = not any(
+            taken.fact.reached or taken.fact.without_grad < taken.fact.held for taken in each.steps
         )
+        is_still = frozen and each.is_told_once and 2 * len(named) >= len(each.held)
+        least = 2 if is_without and others else _LEAST
+        if not named or len(each.steps) < least or not (is_still or (is_without and others)):
+            continue
+        line = freezing(run.trace, each.stepped) if frozen and each.stepped is not None else None
+        why = f"backward leads to {parameters(others or [''])} instead, which no optimizer holds"
+        remedy = "Give the optimizer the parameters of the model that is trained."
+        if frozen:
+            by = "" if line is None else f" (requires_grad is False since line {line.line})"
+            why = f"none of them requires one{by}, so that no step moves them"
+        if frozen and not others:
+            remedy = "Set requires_grad_(True) on them before the forward of their own loss."
         yield StepFinding(
             kind="no gradient",
             heading=f"{each.name} steps, but nothing that it holds gets a gradient",
-            frame=each.made,
+            frame=line or each.made,
             paragraph=(
-                f"At all {len(each.steps):,} steps none of the {len(each.held):,} parameters that"
-                f" {each.name} holds ({listed(_names(each.held))}) had a gradient: {why}. Give the"
-                " optimizer the parameters of the model that is trained."
+                f"At all {len(each.steps):,} steps none of the {len(named):,} parameters that"
+                f" {each.name}{_at(each)} holds ({listed(_names(named))}) had a gradient: {why}."
+                f" {remedy}"
             ),
         )
 
@@ -113,6 +120,43 @@ def frozen(run: RunSteps) -> Iterator[StepFinding]:
                 f" {'them' if many else 'it'} to the optimizer. Set requires_grad_(True) if"
                 f" {'they are' if many else 'it is'} to be trained, or leave"
                 f" {'them' if many else 'it'} out there."
+            ),
+        )
+
+
+def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
+    """Frozen parameters that steps move by what is left in ``.grad`` and in averages."""
+    for each in run.optimizers:
+        rows = [row for row in each.held if row.name and not row.requires_grad and row.had_grad]
+        names = {row.name for row in rows}
+        after = [taken for taken in each.steps if rows and taken.number >= rows[0].since]
+        samples = [
+            row
+            for taken in after
+            for row in taken.sample
+            if row.parameter in names and row.change and row.norm
+        ]
+        steps = len({row.step for row in samples})
+        tasks = [taken.graph_task for taken in after[: 2 * _LEAST] if taken.graph_task >= 0]
+        seen = (row for task in tasks for row in run.trace.parameters(task))
+        if steps < _LEAST or any(row.name in names and row.node is not None for row in seen):
+            continue
+        share = max((row.change or 0.0) / (row.norm or 1.0) for row in samples)
+        line = None if each.stepped is None else freezing(run.trace, each.stepped)
+        by = "" if line is None else f" (line {line.line})"
+        is_zero = all(row.gradient == 0 for row in samples)
+        left = "is still there, all zeros," if is_zero else "of before is still there"
+        what = "averages of earlier gradients or weight decay" if is_zero else "it"
+        yield StepFinding(
+            kind="frozen, moved",
+            heading=f"{each.name} still moves {parameters(sorted(names))}, which are frozen",
+            frame=line,
+            paragraph=(
+                f"They don't require a gradient any more{by}, and no pass leads to them, but their"
+                f" .grad {left} and step moves all that has a .grad, here by {what}: at"
+                f" {steps:,} measured steps by up to {share:.2g} of a norm. Set .grad to None when"
+                " they are frozen, or have zero_grad do so (set_to_none=True), or take them out of"
+                " the optimizer."
             ),
         )
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 3
 """Steps from which a rule is drawn."""
+_RARELY: Final = 4
+"""Steps of the optimizer for each of the scheduler: that is stepped by epochs, or the like."""
 _NOTHING: Final = 1e-4
 """Of the largest rate of the run: a schedule ends there, but does not stay there for a third."""
 _GROWN: Final = 1e3
@@ -62,12 +64,12 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
         frame = lines[0] if len(lines) == 1 else each.stepped
         by = "by its scheduler " if lines else ""
         peak = max(known)
+        made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
         if peak == 0:
             loaded = _loaded(run, each, lines)
             if loaded is not None:
                 yield loaded
                 continue
-            made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
             by += "" if made is None else f"(made at {made}) "
             yield StepFinding(
                 kind="rate 0",
@@ -79,6 +81,22 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             continue
+        changes = [b - a for a, b in itertools.pairwise(known) if a != b]
+        is_rare = _LEAST <= len(changes) <= len(known) / _RARELY
+        if is_rare and min(changes) > 0 and made is not None and "OneCycleLR(" in made.source:
+            yield StepFinding(
+                kind="horizon",
+                heading=f"the learning rate of {each.name} never gets beyond its warm-up",
+                frame=frame,
+                paragraph=(
+                    f"In {len(known):,} steps of {each.name} the rate changed {len(changes):,}"
+                    f" times only, and only rose, from {number(known[0])} to {number(known[-1])}:"
+                    " one cycle would have come down again at its end. The scheduler made at"
+                    f" {made} is stepped once for many batches, perhaps once an epoch, though made"
+                    " for the number of batches. Call its step() after each step of the optimizer,"
+                    " or give it the number of epochs as total_steps."
+                ),
+            )
         tail = next(
             (place for place, rate in enumerate(reversed(known)) if rate >= peak * _NOTHING),
             len(known),
@@ -234,6 +252,8 @@ def _leap(run: RunSteps) -> StepFinding | None:
             if not norm or change < _LEAP * norm:
                 continue
             gradient = math.hypot(*(row.gradient or 0.0 for row in known))
+            if not gradient:  # it follows something else, of which the rate is not the measure
+                continue
             rate = taken.fact.most_rate
             at = "" if rate is None else f" (learning rate {number(rate)})"
             return StepFinding(

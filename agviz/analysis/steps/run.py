@@ -48,6 +48,8 @@ class Stepping(NamedTuple):
     steps: list[TakenStep]
     held: list[HeldParameterRow]
     """What it held when that was told last."""
+    is_told_once: bool
+    """Whether that was so, with what requires and has a gradient, at all of its steps."""
 
     @property
     def name(self) -> str:
@@ -101,6 +103,7 @@ class RunSteps:
                 optimizer,
                 taken[optimizer.number],
                 told[max(told)] if (told := held.get(optimizer.number)) else [],
+                len(held.get(optimizer.number, ())) == 1,
             )
             for optimizer in self.trace.optimizers()
             if optimizer.number in taken
@@ -166,6 +169,12 @@ class RunSteps:
         """The norms of the gradients of named parameters that a pass computed."""
         rows = self.trace.leaf_norms(task.begin_seq, task.last_seq)
         return {row.parameter: row.norm for row in rows if row.graph_task == task.id}
+
+    def adds(self, each: Stepping, graph_task: int) -> bool:
+        """Whether a pass adds to gradients of what an optimizer holds."""
+        held = {row.name for row in each.held if row.name}
+        rows = self.trace.parameters(graph_task)
+        return any(row.had_grad and row.node is not None and row.name in held for row in rows)
 
     def scale(self, task: GraphTaskRow) -> float:
         """By what a GradScaler had multiplied the loss of a pass; 1: by nothing that is known."""

@@ -252,50 +252,74 @@ def parts_named(trace: Trace, made: Frame, name: str) -> set[str]:
 
 def is_unfrozen(trace: Trace, beside: Frame) -> bool:
     """Whether the file of a frame switches ``requires_grad`` on, or not by a constant."""
-    found = calls(
-        trace,
-        beside,
-        lambda call, name: (
-            "unfreeze" in name
-            or (name.endswith("requires_grad_") and not (call.args and _is_false(call.args[0])))
-        ),
-    )
-    return bool(found) or any(
-        not _is_false(node.value) for node in _sets_requires_grad(trace, beside)
-    )
+    found = calls(trace, beside, lambda _, name: "unfreeze" in name)
+    values = [node for _, _, node in _given_to_requires_grad(trace, beside)]
+    return bool(found) or not all(map(_is_false, values))
 
 
-def freezing(trace: Trace, beside: Frame, part: str) -> Frame | None:
-    """The one line of the file of a frame that freezes an attribute; None: it is not seen."""
+def freezing(trace: Trace, beside: Frame, part: str = "") -> Frame | None:
+    """The one line of the file of a frame that freezes something; None: it is not seen.
+
+    Args:
+        trace: holds the text of the file.
+        beside: of the program's own code.
+        part: an attribute that ``nn.Embedding.from_pretrained`` may have frozen; empty: none.
+    """
     lines = trace.source(beside.file)
     found = {
         node.lineno: function
         for function, node in with_functions(parsed(lines))
-        if isinstance(node, ast.Assign)
+        if part
+        and isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Call)
         and called_name(node.value) == "from_pretrained"
         and any(isinstance(each, ast.Attribute) and each.attr == part for each in node.targets)
         and not any(word.arg == "freeze" for word in node.value.keywords)
     }
-    for frame in calls(trace, beside, lambda _, name: name.endswith("requires_grad_")):
-        found[frame.line] = frame.function
-    found |= {node.lineno: beside.function for node in _sets_requires_grad(trace, beside)}
+    given = _given_to_requires_grad(trace, beside)
+    found |= {line: function for line, function, value in given if _is_false(value)}
     if len(found) != 1:
         return None
     ((line, function),) = found.items()
     return Frame(beside.file, line, function, False, lines[line - 1].strip())
 
 
-def _sets_requires_grad(trace: Trace, beside: Frame) -> list[ast.Assign]:
-    return [
-        node
-        for node in ast.walk(parsed(trace.source(beside.file)))
-        if isinstance(node, ast.Assign)
-        and any(
-            isinstance(each, ast.Attribute) and each.attr == "requires_grad"
-            for each in node.targets
-        )
-    ]
+def _given_to_requires_grad(trace: Trace, beside: Frame) -> list[tuple[int, str, ast.expr]]:
+    """What ``requires_grad`` is set to in the file of a frame: lines, functions, values.
+
+    Of a function that is given the value, the lines that call it.
+    """
+    nodes = list(with_functions(parsed(trace.source(beside.file))))
+    handed: dict[str, tuple[int, str]] = {}
+    for _, node in nodes:
+        if isinstance(node, ast.FunctionDef):
+            names = [one.arg for one in node.args.args]
+            own = names[1:] if names[:1] == ["self"] else names
+            for _, value in filter(None, map(_sets_requires_grad, ast.walk(node))):
+                if isinstance(value, ast.Name) and value.id in own:
+                    handed[node.name] = own.index(value.id), value.id
+    found = []
+    for function, node in nodes:
+        if (direct := _sets_requires_grad(node)) is not None and function not in handed:
+            found.append((direct[0], function, direct[1]))
+        if isinstance(node, ast.Call) and (known := handed.get(called_name(node))) is not None:
+            place, name = known
+            by_name = [word.value for word in node.keywords if word.arg == name]
+            given = by_name or node.args[place : place + 1] or [ast.Constant(None)]
+            found.append((node.lineno, function, given[0]))
+    return found
+
+
+def _sets_requires_grad(node: ast.AST) -> tuple[int, ast.expr] | None:
+    """The line and the value of what sets ``requires_grad``; None: it does not."""
+    if isinstance(node, ast.Assign) and any(
+        isinstance(each, ast.Attribute) and each.attr == "requires_grad" for each in node.targets
+    ):
+        return node.lineno, node.value
+    if isinstance(node, ast.Call) and called_name(node) == "requires_grad_":
+        given = [*node.args, *(word.value for word in node.keywords), ast.Constant(True)]
+        return node.lineno, given[0]
+    return None
 
 
 def _is_false(value: ast.expr) -> bool:

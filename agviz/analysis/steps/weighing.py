@@ -73,7 +73,7 @@ def _of_first_steps(run: RunSteps, each: Stepping) -> list[_Mean] | None:
         means: list[_Mean] = []
         for task in between:
             mean = _mean(run, task)
-            if mean is None or (means and not _adds(run, each, task)):
+            if mean is None or (means and not run.adds(each, task.id)):
                 break
             means.append(mean)
         if len(means) == len(between) and _is_unequal(means):
@@ -85,12 +85,6 @@ def _is_unequal(means: list[_Mean]) -> bool:
     counts = [mean.targets for mean in means]
     is_alike = all(math.isclose(mean.weight, means[0].weight, rel_tol=1e-3) for mean in means)
     return is_alike and max(counts) >= _LEAST * min(counts)
-
-
-def _adds(run: RunSteps, each: Stepping, task: GraphTaskRow) -> bool:
-    """Whether a pass adds to gradients of what the optimizer holds."""
-    held = {row.name for row in each.held if row.name}
-    return any(row.had_grad and row.name in held for row in run.trace.parameters(task.id))
 
 
 def _mean(run: RunSteps, task: GraphTaskRow) -> _Mean | None:

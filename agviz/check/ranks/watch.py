@@ -129,7 +129,7 @@ class RankWatch:
         self._names, self._capture, self._frame, self._file = names, capture, frame, file
         self._conversions = Conversions()
         self._collectives = CollectiveCalls(
-            self._collective_called, files, lambda: (0, False), lambda: None
+            self._collective_called, files, lambda: (0, False), lambda: None, names.parameter
         )
         self._collective: Any = None
         self._thread = threading.get_ident()

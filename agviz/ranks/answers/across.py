@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.collectives import exchanged, mismatch, recalled, reordered
+from agviz.ranks.answers.collectives import exchanged, mismatch, recalled, reordered, skipped
 from agviz.ranks.answers.ends import End, ends
 from agviz.ranks.answers.found import RankVerdict, numbers
 from agviz.ranks.answers.gradients import unequal
 from agviz.ranks.answers.graphs import parting
 from agviz.ranks.answers.nonfinite import nonfinite
+from agviz.ranks.answers.rates import apart as apart_in_rate
 from agviz.ranks.answers.same_data import same_data
 from agviz.ranks.answers.straggler import straggler
 from agviz.ranks.answers.unfinished import unfinished
@@ -40,19 +41,23 @@ def rank_verdicts(run: Run) -> tuple[RankVerdict, ...]:
 
 def _found(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[RankVerdict]:
     differ = mismatch(run)
+    if (left := skipped(run)) is not None:
+        yield left  # the ranks are out of step from there on, however that ends
+        return
     has_failed = any(one.end not in {End.REGULAR, End.GROWING} for one in ended.values())
     wrong = unfinished(run, ended, parting(run) if has_failed else None, differ)
     if wrong is not None:
         yield wrong
     elif differ is not None and differ.is_other:
         yield reordered(run, differ)
+    rates = None if wrong is not None else apart_in_rate(run)
     late = straggler(run, own_times_of_passes(run))
     mixed = recalled(run) if wrong is None and differ is None else None
     if wrong is None and differ is None and (mixed is None or not mixed.verdict.is_found):
         mixed = exchanged(run) or mixed
     # Where ranks did not come to their end, gradients of the last passes were never reduced.
-    apart = unequal(run) if wrong is None else None
-    for answer in (mixed, nonfinite(run), apart, late):
+    apart = unequal(run) if wrong is None and rates is None else None
+    for answer in (mixed, nonfinite(run), rates, apart, late):
         if answer is not None:
             yield answer
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.found import RankVerdict, numbers, source_of
+from agviz.ranks.answers.found import RankVerdict, found_at, numbers
 from agviz.ranks.run import waits_for_all
+from agviz.traces.distributed import GRADIENT
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agviz.ranks.facts import Joined
+    from agviz.ranks.facts import Joined, Key
     from agviz.ranks.run import Run
     from agviz.traces.rows import Frame
 
@@ -190,6 +191,21 @@ def lines_of(run: Run, differ: CollectiveMismatch) -> dict[int, Frame | None]:
     }
 
 
+def place_of(
+    differ: CollectiveMismatch, lines: dict[int, Frame | None], sites: dict[int, Frame | None]
+) -> Frame | None:
+    """The line to look at: of what the fewest called; None: of one side it is not known at all.
+
+    Of two sides, each of which may be the wrong one, the line of one says nothing of the other.
+    """
+    few = fewest(differ)
+    sides = [[lines.get(rank) or sites.get(rank) for rank in one] for one in differ.kinds.values()]
+    if len(few) == sum(map(len, differ.kinds.values())) and not all(map(any, sides)):
+        return None
+    known = [*(lines.get(rank) for rank in few), *lines.values()]
+    return next((line for line in known if line is not None), None)
+
+
 def reordered(run: Run, differ: CollectiveMismatch) -> RankVerdict:
     """Collectives that differ in a run that came to its end.
 
@@ -198,21 +214,9 @@ def reordered(run: Run, differ: CollectiveMismatch) -> RankVerdict:
     """
     lines, sites = lines_of(run, differ), sites_of(run, differ)
     few = fewest(differ)
-    frame = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
-    with run.folder.trace(few[0]) as trace:
-        source = source_of(frame, trace)
+    frame = place_of(differ, lines, sites)
     said = [sentence(differ, lines, sites), uneven(differ), _UNFIT]
-    return RankVerdict(
-        kind="collectives",
-        ranks=few,
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=heading(differ),
-            frame=frame,
-            source=source,
-            paragraph=" ".join(filter(None, said)),
-        ),
-    )
+    return found_at(run, "collectives", few, frame, heading(differ), " ".join(filter(None, said)))
 
 
 _UNFIT: Final = (
@@ -237,14 +241,61 @@ def recalled(run: Run) -> RankVerdict | None:
         by_count = sorted(ranks_at.values(), key=lambda ranks: (len(ranks), ranks[0]))
         few = by_count[0] if len(by_count[0]) < len(by_count[-1]) else sorted(by_rank)
         said = "; ".join(f"{numbers(ranks)} at {stack[-1]}" for stack, ranks in ranks_at.items())
-        return _verdict(
+        is_all = len(few) == len(by_rank)
+        order = "different orders" if is_all else "another order than the others"
+        what = f"collectives in {order}" if agreed else "a collective from different lines"
+        before = " Before, all ranks had called them from the same lines." if agreed else ""
+        return found_at(
             run,
-            tuple(few),
-            {rank: stack[-1] for rank, stack in by_rank.items()},
-            f"Collective {seq} of process group {group} was called from different lines: {said}.",
-            is_sure=agreed,
+            "collectives",
+            few,
+            by_rank[few[0]][-1],
+            f"{numbers(few)} called {what}",
+            f"Collective {seq} of process group {group} was called from different lines: {said}."
+            f"{before} Operation and shapes fit, so nothing raised; if they are of different"
+            " things, the results are mixed up on all ranks.",
+            outcome=Outcome.FOUND if agreed else Outcome.CANT_TELL,
         )
     return None
+
+
+def skipped(run: Run) -> RankVerdict | None:
+    """Gradients of unlike parameters that are reduced together, since one rank left one out.
+
+    None: no rank handed in the gradient of a parameter that another rank has none of.
+    """
+    for group, named in _names(run).items():
+        for seq, by_rank in sorted(named.items()):
+            for (rank, names), (other, theirs) in itertools.permutations(by_rank.items(), 2):
+                instead = next((name for name in theirs - names if name.endswith(GRADIENT)), "")
+                left = _without(run, (group, False, seq), other, names - theirs) if instead else ""
+                if not left:
+                    continue
+                given = instead.removesuffix(GRADIENT)
+                return found_at(
+                    run,
+                    "collectives",
+                    (other,),
+                    called_at(run, other, group, seq),
+                    f"rank {other} leaves out the gradient of {left}, which is None there",
+                    f"Collective {seq} of the process group reduces gradients of different"
+                    f" parameters together: that of {left} on rank {rank}, that of {given} on rank"
+                    f" {other}. On rank {other} no node of the loss led to {left}, so that all that"
+                    " comes after it is handed in too early there. Reduce the same parameters on"
+                    " all ranks: zeros where .grad is None.",
+                )
+    return None
+
+
+def _without(run: Run, key: Key, rank: int, names: frozenset[str]) -> str:
+    """A parameter, of those whose gradients are so called, without one before a collective."""
+    ordinal = next((one.ordinal for one in run.ranks[rank].joined if one.key == key), -1)
+    if ordinal < 0:
+        return ""
+    with run.folder.trace(rank) as trace:
+        rows = trace.parameters(run.ranks[rank].passes[ordinal].graph_task)
+    without = (row.name for row in rows if row.node is None and not row.had_grad)
+    return next((name for name in without if name + GRADIENT in names), "")
 
 
 def exchanged(run: Run) -> RankVerdict | None:
@@ -316,27 +367,20 @@ def _in_another_order(
     than = "in different orders" if is_even else "in another order than the others"
     hand = "hands" if len(who) == 1 else "hand"
     frame = called_at(run, few[0], group, first)
-    with run.folder.trace(few[0]) as trace:
-        source = source_of(frame, trace)
     said = ", ".join(
         f"{numbers(ranks)} {'hands' if len(ranks) == 1 else 'hand'} in {name}"
         for ranks, name in zip(sides, crossed.names, strict=True)
     )
-    return RankVerdict(
-        kind="collectives",
-        ranks=who,
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=f"{numbers(who)} {hand} tensors to collectives {than}",
-            frame=frame,
-            source=source,
-            paragraph=(
-                f"In collective {first} of the process group {said}; in collective {again} it is"
-                " the other way around. Operation and shapes fit, so nothing raised, and different"
-                " things are reduced together. Go through them in one order on all ranks: of a list"
-                " or of sorted names, not of a set, or of what came first on each rank."
-            ),
-        ),
+    return found_at(
+        run,
+        "collectives",
+        who,
+        frame,
+        f"{numbers(who)} {hand} tensors to collectives {than}",
+        f"In collective {first} of the process group {said}; in collective {again} it is"
+        " the other way around. Operation and shapes fit, so nothing raised, and different"
+        " things are reduced together. Go through them in one order on all ranks: of a list"
+        " or of sorted names, not of a set, or of what came first on each rank.",
     )
 
 
@@ -356,36 +400,3 @@ def _stacks(run: Run) -> dict[tuple[str, int], dict[int, tuple[Frame, ...]]]:
 _JOIN: Final = "distributed/algorithms/join"
 """A rank without data shadows the collectives of the others."""
 _MOST_READ: Final = 4
-
-
-def _verdict(
-    run: Run,
-    few: tuple[int, ...],
-    lines: Mapping[int, Frame | None],
-    said: str,
-    *,
-    is_sure: bool,
-) -> RankVerdict:
-    frame = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
-    with run.folder.trace(few[0]) as trace:
-        source = source_of(frame, trace)
-    who = f"{numbers(few)} called" + (
-        " collectives in different orders"
-        if len(few) == len(lines)
-        else " collectives in another order than the others"
-    )
-    before = " Before, all ranks had called them from the same lines." if is_sure else ""
-    return RankVerdict(
-        kind="collectives",
-        ranks=few,
-        verdict=Verdict(
-            outcome=Outcome.FOUND if is_sure else Outcome.CANT_TELL,
-            heading=who if is_sure else f"{numbers(few)} called a collective from different lines",
-            frame=frame,
-            source=source,
-            paragraph=(
-                f"{said}{before} Operation and shapes fit, so nothing raised; if they are of"
-                " different things, the results are mixed up on all ranks."
-            ),
-        ),
-    )

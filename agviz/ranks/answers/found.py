@@ -6,13 +6,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.place import place
 from agviz.analysis.source import source_line
+from agviz.analysis.verdict import Verdict
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agviz.analysis.verdict import Verdict
+    from agviz.ranks.run import Run
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
 
@@ -23,7 +26,7 @@ class RankVerdict:
 
     kind: str
     """``nonfinite``, ``straggler``, ``graphs``, ``collectives``, ``unused``, ``gradients``,
-    ``data``, ``raised``, ``died``, ``left``, ``hang``; empty: nothing was found."""
+    ``data``, ``rates``, ``raised``, ``died``, ``left``, ``hang``; empty: nothing was found."""
     ranks: tuple[int, ...]
     """Those in which the cause is."""
     node: str = ""
@@ -34,6 +37,38 @@ class RankVerdict:
         """Everything, as JSON can hold it."""
         facts = {"kind": self.kind or None, "ranks": list(self.ranks), "node": self.node or None}
         return {**facts, **self.verdict.as_json(), "details": list(self.verdict.details)}
+
+
+def found_at(
+    run: Run,
+    kind: str,
+    ranks: Iterable[int],
+    frame: Frame | None,
+    heading: str,
+    paragraph: str,
+    *,
+    outcome: Outcome = Outcome.FOUND,
+    node: NodeRow | None = None,
+    details: Iterable[str] = (),
+    graph_task: int | None = None,
+    verb: str = "explain",
+) -> RankVerdict:
+    """What is found at a line, shown with its text."""
+    return RankVerdict(
+        kind=kind,
+        ranks=tuple(ranks),
+        node="" if node is None else place(node),
+        verdict=Verdict(
+            outcome=outcome,
+            heading=heading,
+            graph_task=graph_task,
+            frame=frame,
+            source="" if frame is None else source_line(frame, run.folder.ranks[0].path),
+            paragraph=paragraph,
+            details=tuple(details),
+            verb=verb,
+        ),
+    )
 
 
 def numbers(ranks: Iterable[int]) -> str:
@@ -55,11 +90,6 @@ def common_line(stacks: Iterable[tuple[Frame, ...]]) -> Frame | None:
     """The line of the program that is innermost in most of some stacks; None: in none."""
     lines = Counter(frame for stack in stacks if (frame := visible(stack)) is not None)
     return lines.most_common(1)[0][0] if lines else None
-
-
-def source_of(frame: Frame | None, trace: Trace) -> str:
-    """The text of a line; empty where it can't be had."""
-    return "" if frame is None else source_line(frame, trace.path)
 
 
 def line_of(trace: Trace, node: NodeRow) -> Frame | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.outcome import Outcome
 from agviz.analysis.steps.finding import listed
 from agviz.analysis.steps.source_calls import calls
-from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.found import RankVerdict, line_of, numbers, source_of
+from agviz.ranks.answers.found import RankVerdict, found_at, line_of, numbers
 from agviz.traces.distributed import NOT_WRAPPED
 from agviz.traces.rows import visible
 from agviz.words.units import plural
@@ -134,7 +133,6 @@ def _verdict(
         is_reduced = not is_gradient or _is_reduced(run, step)
         if not is_reduced and len(around) == 1:
             frame = around[0]
-        source = source_of(frame, trace)
     if is_new:
         said = (
             f"DDP does not know {'it' if len(shown) == 1 else 'them'}: what was put into the module"
@@ -169,20 +167,10 @@ def _verdict(
             " optimizer writes to them."
         )
     checked = "some elements of each parameter are compared, in the first steps and each tenth"
-    verdict = Verdict(
-        outcome=Outcome.FOUND,
-        heading=(
-            f"the {what}{' of' if len(shown) == 1 else 's of'} {named}"
-            f" {'is' if len(shown) == 1 else 'are'} not equal on all ranks after optimizer step"
-            f" {step}"
-        ),
-        frame=frame,
-        source=source,
-        paragraph=said,
-        details=(
-            f"{plural(len(differing), 'parameter')} with another {what}: {', '.join(differing)}",
-            checked,
-        ),
+    heading = (
+        f"the {what}{' of' if len(shown) == 1 else 's of'} {named}"
+        f" {'is' if len(shown) == 1 else 'are'} not equal on all ranks after optimizer step {step}"
     )
-    node = f"AccumulateGrad of {shown[0]}"
-    return RankVerdict(kind="gradients", ranks=tuple(ranks), node=node, verdict=verdict)
+    others = f"{plural(len(differing), 'parameter')} with another {what}: {', '.join(differing)}"
+    found = found_at(run, "gradients", ranks, frame, heading, said, details=(others, checked))
+    return replace(found, node=f"AccumulateGrad of {shown[0]}")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.explanation import Explanation
 from agviz.analysis.pass_marks import PassMark, marks
 from agviz.analysis.place import place
+from agviz.analysis.source import source_line
 from agviz.analysis.steps.source_calls import calls
 from agviz.analysis.verdict import verdicts
-from agviz.ranks.answers.found import RankVerdict, numbers, source_of
+from agviz.ranks.answers.found import RankVerdict, numbers
 from agviz.ranks.answers.renamed import of_rank
 from agviz.traces.rows import visible
 
@@ -121,7 +122,7 @@ def _reduced(run: Run, rank: int, ordinal: int, verdict: Verdict) -> Verdict:
         beside = visible(trace.call_site(task))
         found = calls(trace, beside, lambda _call, name: name.endswith("register_comm_hook"))
         frame = found[0] if len(found) == 1 else verdict.frame
-        source = source_of(frame, trace)
+        source = "" if frame is None else source_line(frame, trace.path)
     said = (
         "No node of backward made it: gradients were reduced between ranks"
         " in float16, while parameters are not float16: a communication hook of DDP casts them."

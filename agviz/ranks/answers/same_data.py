@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import only_call
-from agviz.analysis.outcome import Outcome
 from agviz.analysis.program_calls import ops_of_pass
-from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.found import RankVerdict, numbers, source_of
+from agviz.ranks.answers.found import RankVerdict, found_at, numbers
 
 if TYPE_CHECKING:
     from agviz.ranks.run import Run
@@ -67,20 +65,15 @@ def _verdict(run: Run, trace: Trace) -> RankVerdict | None:
         else "Give the DataLoader a torch.utils.data.distributed.DistributedSampler, and call its"
         " set_epoch in each epoch."
     )
-    return RankVerdict(
-        kind="data",
-        ranks=ranks,
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=f"{numbers(ranks)} work on the same data",
-            frame=frame,
-            source=source_of(frame, trace),
-            paragraph=(
-                f"In the last {_LEAST} backward passes each function of the forward gave the same"
-                " on all of them, and so did the loss, which changes from pass to pass: all are"
-                " given the same batches. DDP averages gradients that are equal already, so that"
-                " more ranks learn no more than one, and the rest of the data is never seen."
-                f" {remedy}"
-            ),
-        ),
+    return found_at(
+        run,
+        "data",
+        ranks,
+        frame,
+        f"{numbers(ranks)} work on the same data",
+        f"In the last {_LEAST} backward passes each function of the forward gave the same"
+        " on all of them, and so did the loss, which changes from pass to pass: all are"
+        " given the same batches. DDP averages gradients that are equal already, so that"
+        " more ranks learn no more than one, and the rest of the data is never seen."
+        f" {remedy}",
     )

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.median import median
-from agviz.analysis.outcome import Outcome
 from agviz.analysis.place import described, place
-from agviz.analysis.verdict import Verdict
-from agviz.ranks.answers.found import RankVerdict, common_line, line_of, source_of
+from agviz.ranks.answers.found import RankVerdict, common_line, found_at, line_of
 from agviz.ranks.work import PHASES, own_times
 from agviz.traces.rows import visible
 from agviz.words.units import duration
@@ -169,7 +167,7 @@ def _in_backward(  # noqa: C901 - two loops over ranks, passes and nodes
     )
     if inside is not None and inside != node.frame:
         said += f" It was seen at {inside}."
-    return _verdict(late, excess, said, frame, trace, node)
+    return _verdict(run, late, excess, said, frame, node)
 
 
 def _line_inside(
@@ -219,15 +217,15 @@ def _outside(
     if phase == "backward":
         said = f"It is late {where}, in no node that other ranks have as well"
     said += "." if frame is None else f", where it was seen at {frame}."
-    return _verdict(late, excess, said, frame, trace, None)
+    return _verdict(run, late, excess, said, frame, None)
 
 
 def _verdict(
+    run: Run,
     late: _Late,
     excess: Mapping[str, float],
     said: str,
     frame: Frame | None,
-    trace: Trace,
     node: NodeRow | None,
 ) -> RankVerdict:
     share = late.imposed_ns / late.waited_ns if late.waited_ns else 0.0
@@ -236,26 +234,18 @@ def _verdict(
         f"{name} {'+' if excess[name] >= 0 else '-'}{duration(abs(int(excess[name])))}"
         for name in (*PHASES, "delayed")
     )
-    verdict = Verdict(
-        outcome=Outcome.FOUND,
-        heading=(
-            f"rank {late.rank} is a straggler: the others wait {duration(late.lateness_ns)} for it"
-            f" in each step{where}"
-        ),
-        frame=frame,
-        source=source_of(frame, trace),
-        paragraph=(
-            f"{said} It joined last in {len(late.ordinals)} of {late.passes} backward passes; a"
-            f" step takes {duration(late.step_ns)}. {share:.0%} of the time that ranks waited for"
-            f" others ({duration(late.waited_ns)} in all), they waited for it."
-        ),
-        details=(f"its own time against the median of the others: {times}",),
+    heading = (
+        f"rank {late.rank} is a straggler: the others wait {duration(late.lateness_ns)} for it"
+        f" in each step{where}"
     )
-    return RankVerdict(
-        kind="straggler",
-        ranks=(late.rank,),
-        node="" if node is None else place(node),
-        verdict=verdict,
+    paragraph = (
+        f"{said} It joined last in {len(late.ordinals)} of {late.passes} backward passes; a"
+        f" step takes {duration(late.step_ns)}. {share:.0%} of the time that ranks waited for"
+        f" others ({duration(late.waited_ns)} in all), they waited for it."
+    )
+    details = (f"its own time against the median of the others: {times}",)
+    return found_at(
+        run, "straggler", (late.rank,), frame, heading, paragraph, node=node, details=details
     )
 
 

@@ -14,7 +14,14 @@ from agviz.analysis.source import source_line
 from agviz.analysis.verdict import Verdict, verdicts
 from agviz.ranks.answers import collectives
 from agviz.ranks.answers.ends import End, in_words, of
-from agviz.ranks.answers.found import RankVerdict, common_line, line_of, numbers, source_of, was
+from agviz.ranks.answers.found import (
+    RankVerdict,
+    common_line,
+    found_at,
+    line_of,
+    numbers,
+    was,
+)
 from agviz.ranks.answers.renamed import of_rank
 from agviz.traces.dumps import EXIT
 from agviz.traces.rows import Frame, NodeStatus, visible
@@ -127,7 +134,7 @@ def _outside(trace: Trace, one: RankEnd) -> Verdict:
         outcome=Outcome.FOUND,
         heading=f"the program raised {one.error.partition(':')[0]} outside of backward",
         frame=frame,
-        source=source_of(frame, trace),
+        source="" if frame is None else source_line(frame, trace.path),
         paragraph=_short(one.error),
     )
 
@@ -172,7 +179,6 @@ def _unused(run: Run, unused: list[RankEnd], apart: Parting | None) -> RankVerdi
         call = None if last is None else visible(trace.call_site(last))
         at = visible(dump.threads[0].stack) if dump is not None and dump.threads else None
         frame = at or call
-        source = source_of(frame, trace)
     ranks = [one.rank for one in unused]
     missing = {rank: _without_gradient(run, rank) for rank in sorted(ranks)}
     alike: dict[tuple[str, ...], list[int]] = {}
@@ -192,25 +198,20 @@ def _unused(run: Run, unused: list[RankEnd], apart: Parting | None) -> RankVerdi
     if apart is not None:
         said = f"{apart.sentence} {said}"
         frame = apart.frame or frame
-        with run.folder.trace(apart.few[0]) as trace:
-            source = source_of(frame, trace)
-    return RankVerdict(
-        kind="unused" if apart is None else "graphs",
-        ranks=tuple(ranks if apart is None else apart.few),
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=heading,
-            graph_task=last,
-            frame=frame,
-            source=source,
-            paragraph=said,
-            details=tuple(
-                f"rank {rank}: {name} got no gradient"
-                for rank, names in missing.items()
-                for name in names
-            ),
-            verb="why",
+    return found_at(
+        run,
+        "unused" if apart is None else "graphs",
+        ranks if apart is None else apart.few,
+        frame,
+        heading,
+        said,
+        details=tuple(
+            f"rank {rank}: {name} got no gradient"
+            for rank, names in missing.items()
+            for name in names
         ),
+        graph_task=last,
+        verb="why",
     )
 
 
@@ -285,7 +286,6 @@ def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
         last = trace.last_moment()
         node, number = _last_node(run, one, trace)
         frame = (None if node is None else line_of(trace, node)) or verdicts(trace)[0].frame
-        source = source_of(frame, trace)
     others = sorted(set(ended) - {one.rank})
     where = "" if number is None else f" after backward pass {number}"
     if node is not None:
@@ -303,25 +303,22 @@ def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
     gone = [rank for rank in others if ended[rank].end in {End.OTHERS, End.CUT}]
     if gone:
         said += f" {numbers(gone).capitalize()} ended after it: {_how(gone, ended)}."
-    return RankVerdict(
-        kind="died",
-        ranks=(one.rank,),
-        node="" if node is None else place(node),
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=f"rank {one.rank} was killed{where}",
-            frame=frame,
-            source=source,
-            paragraph=said,
-            details=tuple(_each(run, ended)),
-        ),
+    return found_at(
+        run,
+        "died",
+        (one.rank,),
+        frame,
+        f"rank {one.rank} was killed{where}",
+        said,
+        node=node,
+        details=_each(run, ended),
     )
 
 
 def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict | None:
     """A rank that died while others were in another collective; None: that is not known."""
     with run.folder.trace(one.rank) as trace:
-        last, path = trace.last_moment(), trace.path
+        last = trace.last_moment()
     if last is None or not last.operation:
         return None
     mine = f"{last.operation} of {last.shapes}" if last.shapes else last.operation
@@ -340,22 +337,17 @@ def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdic
         what = "none there"
         if theirs:
             what = f"{collectives.said(theirs[-1].kind)} at {line}"
-        return RankVerdict(
-            kind="collectives",
-            ranks=tuple(sorted((one.rank, rank))),
-            verdict=Verdict(
-                outcome=Outcome.FOUND,
-                heading=f"{numbers((one.rank, rank))} called different collectives at once",
-                frame=line,
-                source="" if line is None else source_line(line, path),
-                paragraph=(
-                    f"After backward pass {last.call_after}, rank {one.rank}, which then died,"
-                    f" called {mine} at {last.line}, and rank {rank} called {what}. What is joined"
-                    " in another order, or left out, on some ranks only, mixes up data or waits for"
-                    f" ever. {_ends(ended)}"
-                ),
-                details=tuple(_each(run, ended)),
-            ),
+        return found_at(
+            run,
+            "collectives",
+            sorted((one.rank, rank)),
+            line,
+            f"{numbers((one.rank, rank))} called different collectives at once",
+            f"After backward pass {last.call_after}, rank {one.rank}, which then died,"
+            f" called {mine} at {last.line}, and rank {rank} called {what}. What is joined"
+            " in another order, or left out, on some ranks only, mixes up data or waits for"
+            f" ever. {_ends(ended)}",
+            details=_each(run, ended),
         )
     return None
 
@@ -394,25 +386,18 @@ def _at_once(
     }
     frame = _frame_at(mine.line)
     what = "sizes" if mine.shapes != theirs.shapes else "dtypes"
-    with run.folder.trace(rank) as trace:
-        source = source_of(frame, trace)
-    return RankVerdict(
-        kind="collectives",
-        ranks=tuple(calls),
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=f"{numbers(calls)} gave tensors of different {what} to one collective"
-            if mine.operation == theirs.operation
-            else f"{numbers(calls)} called different collectives at once",
-            frame=frame,
-            source=source,
-            paragraph=(
-                f"As call {mine.number}, {', '.join(calls.values())}."
-                f" Rank {rank} died in it. Shape and dtype have to be the same on all ranks."
-                f" {_ends(ended)}"
-            ),
-            details=tuple(_each(run, ended)),
-        ),
+    return found_at(
+        run,
+        "collectives",
+        calls,
+        frame,
+        f"{numbers(calls)} gave tensors of different {what} to one collective"
+        if mine.operation == theirs.operation
+        else f"{numbers(calls)} called different collectives at once",
+        f"As call {mine.number}, {', '.join(calls.values())}."
+        f" Rank {rank} died in it. Shape and dtype have to be the same on all ranks."
+        f" {_ends(ended)}",
+        details=_each(run, ended),
     )
 
 
@@ -467,24 +452,17 @@ def _last_node(run: Run, one: RankEnd, trace: Trace) -> tuple[NodeRow | None, in
 
 
 def _parted(run: Run, apart: Parting, ended: Mapping[int, RankEnd]) -> RankVerdict:
-    with run.folder.trace(apart.few[0]) as trace:
-        source = source_of(apart.frame, trace)
     node = apart.node or apart.other
-    return RankVerdict(
-        kind="graphs",
-        ranks=apart.few,
-        node="" if node is None else place(node),
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=f"{numbers(apart.few)} took another branch of the forward than the others",
-            frame=apart.frame,
-            source=source,
-            paragraph=(
-                f"{apart.sentence} So {'it waits' if len(apart.few) == 1 else 'they wait'} for"
-                f" gradients, or collectives, that the others never join. {_ends(ended)}"
-            ),
-            details=tuple(_each(run, ended)),
-        ),
+    return found_at(
+        run,
+        "graphs",
+        apart.few,
+        apart.frame,
+        f"{numbers(apart.few)} took another branch of the forward than the others",
+        f"{apart.sentence} So {'it waits' if len(apart.few) == 1 else 'they wait'} for"
+        f" gradients, or collectives, that the others never join. {_ends(ended)}",
+        node=node,
+        details=_each(run, ended),
     )
 
 
@@ -493,11 +471,8 @@ def _differing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd
     lines = collectives.lines_of(run, differ)
     sites = collectives.sites_of(run, differ)
     waits_inside = next((site for site in sites.values() if site is not None), None)
-    own = next((lines[rank] for rank in few if lines.get(rank) is not None), None)
-    frame = own or next((line for line in lines.values() if line is not None), None)
+    frame = collectives.place_of(differ, lines, sites)
     uneven = collectives.uneven(differ)
-    with run.folder.trace(few[0]) as trace:
-        source = source_of(frame, trace)
     remedy = "What is joined in another order, or left out, on some ranks only, waits for ever."
     if uneven and waits_inside is not None:
         remedy = (
@@ -505,17 +480,14 @@ def _differing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd
             " (torch.distributed.algorithms.join.Join bears with fewer)."
         )
     said = " ".join(filter(None, [collectives.sentence(differ, lines, sites), uneven, remedy]))
-    return RankVerdict(
-        kind="collectives",
-        ranks=few,
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=collectives.heading(differ),
-            frame=frame,
-            source=source,
-            paragraph=f"{said} {_ends(ended)}",
-            details=tuple(_each(run, ended)),
-        ),
+    return found_at(
+        run,
+        "collectives",
+        few,
+        frame,
+        collectives.heading(differ),
+        f"{said} {_ends(ended)}",
+        details=_each(run, ended),
     )
 
 
@@ -526,7 +498,6 @@ def _missing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd])
     kind, ranks = next(iter(differ.kinds.items()))
     with run.folder.trace(gone[0]) as trace:
         frame = _last_seen(trace)
-        source = source_of(frame, trace)
         own = verdicts(trace)[0]
         node = None if left else _node_of(trace, own)
     passes = {rank: len(run.ranks[rank].passes) for rank in (*gone, *ranks)}
@@ -553,20 +524,15 @@ def _missing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd])
         said += " Give all ranks as many batches, or use torch.distributed.algorithms.join.Join."
     if frame is None or left:
         frame = waits_at
-        with run.folder.trace(ranks[0]) as trace:
-            source = source_of(frame, trace)
-    return RankVerdict(
-        kind="left" if left else "hang",
-        ranks=tuple(gone),
-        node="" if node is None else place(node),
-        verdict=Verdict(
-            outcome=Outcome.FOUND,
-            heading=heading,
-            frame=frame,
-            source=source,
-            paragraph=f"{said} {_ends(ended)}",
-            details=tuple(_each(run, ended)),
-        ),
+    return found_at(
+        run,
+        "left" if left else "hang",
+        gone,
+        frame,
+        heading,
+        f"{said} {_ends(ended)}",
+        node=node,
+        details=_each(run, ended),
     )
 
 
@@ -586,8 +552,6 @@ def _waiting(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
     receive = len(stands) == len(ended) > 1 and {what for what, _ in stands.values()} == {_RECEIVE}
     said = [f"Rank {rank} waits in {what} at {at}." for rank, (what, at) in stands.items()]
     frame = next((at for _, at in stands.values()), None) if receive else None
-    with run.folder.trace(held[0]) as trace:
-        source = source_of(frame, trace)
     if receive:
         heading = f"{numbers(held)} all wait to receive, and none has sent"
         why = (
@@ -600,17 +564,15 @@ def _waiting(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
             f"{_ends(ended)} All joined the same collectives as far as is recorded, so why"
             " can't be told; --verbose says where each stood."
         )
-    return RankVerdict(
-        kind="hang",
-        ranks=tuple(held),
-        verdict=Verdict(
-            outcome=Outcome.FOUND if receive else Outcome.CANT_TELL,
-            heading=heading,
-            frame=frame,
-            source=source,
-            paragraph=" ".join([*said[:_MOST_NAMED], why]),
-            details=tuple(_each(run, ended)),
-        ),
+    return found_at(
+        run,
+        "hang",
+        held,
+        frame,
+        heading,
+        " ".join([*said[:_MOST_NAMED], why]),
+        outcome=Outcome.FOUND if receive else Outcome.CANT_TELL,
+        details=_each(run, ended),
     )
 
 

@@ -1,15 +1,17 @@
 """Which lines of the program call collectives.
 
 All public functions of ``torch.distributed``, from wherever they were imported, call a method of
-``ProcessGroup``. Those methods give way to ones that capture the stack first (a microsecond).
-What C++ calls, such as DDP's reducer, has no line.
+``ProcessGroup``. Those methods give way to ones that capture the stack first (a microsecond), and
+so does the function by which DDP broadcasts buffers in the forward. What C++ calls by itself, such
+as DDP's reducer, has no line.
 
 Note [Handed in]
 Ranks that reduce the same tensors in another order call the same operation, with the same shapes,
 at the same line: what differs is which tensor they hand in. It is known by the variables of the
 program that are this very object, in the frames that led to the call, and by its keys in the
-dictionaries that are variables there. No code of the program runs for that, and only the first
-calls are looked at (some 40 µs each).
+dictionaries that are variables there; of the gradient of a parameter that is a variable there, by
+the name of that parameter. No code of the program runs for that, and only the first calls are
+looked at (some 40 µs each).
 """
 
 from __future__ import annotations
@@ -25,11 +27,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.frame_locals import locals_of
+from agviz.traces.distributed import GRADIENT
 from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
+
+    from torch import Tensor
 
     from agviz.record.files import Files
     from agviz.record.ranks.black_box import BlackBox
@@ -59,6 +64,8 @@ _METHODS: Final = {
     "barrier": "barrier",
 }
 """And the operations as the flight recorder names them."""
+_COALESCED: Final = "_broadcast_coalesced"
+"""Of ``torch.distributed``: by it DDP broadcasts buffers, and waits for all ranks."""
 ALIKE: Final = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 """Operations for which all ranks have to hand in the same."""
 MOST_NAMED: Final = 256
@@ -86,6 +93,7 @@ class CollectiveCalls:
         files: gives files the names that a reader knows them by.
         place: the last outermost graph task that had begun, and whether it has not ended.
         box: keeps the last call for the case that it ends the process; None: nothing does.
+        parameter: the name of a parameter; None: it is not known.
     """
 
     def __init__(
@@ -94,9 +102,13 @@ class CollectiveCalls:
         files: Files,
         place: Callable[[], tuple[int, bool]],
         box: Callable[[], BlackBox | None],
+        parameter: Callable[[Tensor], str | None],
     ) -> None:
         self._capture, self._files, self._place, self._box = capture, files, place, box
+        self._parameter = parameter
         self._called: deque[Called] = deque(maxlen=_MOST_KEPT)
+        self._open: dict[int, Called] = {}
+        """By thread, the call that has not returned: one that waits for other ranks may never."""
         self._looked = 0
         self._own: dict[str, Any] = {}
         """What the class holds; a method that was looked up could not be put back: bound by nobody,
@@ -105,26 +117,31 @@ class CollectiveCalls:
 
     def start(self) -> None:
         """Take the place of the methods."""
-        group: Any = sys.modules["torch.distributed"].ProcessGroup
-        for name in _METHODS:
-            own = vars(group).get(name)
+        for name in (*_METHODS, _COALESCED):
+            owner = self._owner(name)
+            own = vars(owner).get(name)
             if own is not None and name not in self._own:
                 self._own[name] = own
-                self._ours[name] = self._calling(name, getattr(group, name))
-                setattr(group, name, self._ours[name])
+                self._ours[name] = self._calling(name, getattr(owner, name))
+                setattr(owner, name, self._ours[name])
 
     def stop(self) -> None:
         """Put back what was there, unless somebody has replaced it since."""
-        group: Any = sys.modules["torch.distributed"].ProcessGroup
         for name, ours in self._ours.items():
-            if getattr(group, name) is ours:
-                setattr(group, name, self._own[name])
+            owner = self._owner(name)
+            if getattr(owner, name) is ours:
+                setattr(owner, name, self._own[name])
         self._own.clear()
         self._ours.clear()
 
+    def _owner(self, name: str) -> Any:
+        distributed: Any = sys.modules[_DISTRIBUTED]
+        return distributed if name == _COALESCED else distributed.ProcessGroup
+
     def _calling(self, name: str, own: Callable[..., Any]) -> Callable[..., Any]:
         called, capture = self._called, self._capture
-        is_alike = _METHODS[name] in ALIKE
+        operation = _METHODS.get(name, "broadcast")
+        is_alike = operation in ALIKE
 
         @functools.wraps(own)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -133,13 +150,18 @@ class CollectiveCalls:
             box = self._box()
             if box is not None:
                 group = str(getattr(args[0], "group_name", "")) if args else ""
-                what = _METHODS[name], _shapes(args), _dtypes(args)
+                what = operation, _shapes(args), _dtypes(args)
                 box.called(self._place()[0], what, self._line(), group)
+            ident = threading.get_ident()
+            outer = self._open.get(ident)
+            self._open[ident] = Called(begin_ns, _NEVER, ident, captured, names)
             try:
                 return own(*args, **kwargs)
             finally:
-                now_ns, ident = time.monotonic_ns(), threading.get_ident()
-                called.append(Called(begin_ns, now_ns, ident, captured, names))
+                called.append(Called(begin_ns, time.monotonic_ns(), ident, captured, names))
+                self._open.pop(ident, None)
+                if outer is not None:
+                    self._open[ident] = outer
 
         call._torchdynamo_disable = True  # type: ignore[attr-defined]  # Dynamo runs it as it is
         return call
@@ -167,9 +189,11 @@ class CollectiveCalls:
         self._looked += 1
         found: list[str] = []
         try:
-            for _, frame in itertools.islice(self._frames(sys._getframe(2)), _CALLERS):
-                with locals_of(frame) as variables:
-                    found += _names_in(variables, tensors[0])
+            # To read a gradient would call a mode of the program for torch functions.
+            with sys.modules["torch"]._C.DisableTorchFunction():
+                for _, frame in itertools.islice(self._frames(sys._getframe(2)), _CALLERS):
+                    with locals_of(frame) as variables:
+                        found += _names_in(variables, tensors[0], self._parameter)
         except Exception as error:
             if comes_from_outside(error):
                 raise
@@ -183,7 +207,7 @@ class CollectiveCalls:
 
         A collective is noted while it is called; the clocks differ by some microseconds.
         """
-        calls = sorted(self._called)
+        calls = sorted([*self._called, *list(self._open.values())], key=lambda one: one[:3])
 
         def find(ident: int, time_ns: int) -> Called | None:
             place = bisect_left(calls, (time_ns + _SLACK_NS,))
@@ -195,18 +219,31 @@ class CollectiveCalls:
         return find
 
 
-def _names_in(variables: Mapping[str, Any], tensor: Any) -> Iterator[str]:
-    """Names of a tensor among variables: its own, and its keys in dictionaries."""
+def _names_in(
+    variables: Mapping[str, Any], tensor: Any, parameter: Callable[[Tensor], str | None]
+) -> Iterator[str]:
+    """Names of a tensor among variables: its own, its parameter's, its keys in dictionaries."""
     # Lists, because other threads may write to globals and dictionaries meanwhile.
     for name, value in list(itertools.islice(variables.items(), _MOST_VARIABLES)):
         if value is tensor:
             yield name
+        elif _is_gradient(tensor, value):
+            yield f"{parameter(value) or name}{GRADIENT}"
         elif type(value) is dict and len(value) <= _MOST_VARIABLES:
             yield from (
                 f"{name}[{key[:_MOST_LETTERS]!r}]"
                 for key, each in list(value.items())
                 if each is tensor and type(key) is str
             )
+
+
+def _is_gradient(tensor: Any, value: Any) -> bool:
+    """Whether a tensor is the gradient of a parameter, or has its elements, as ``data`` has."""
+    grad = value.grad if type(value) is sys.modules["torch"].nn.Parameter else None
+    if grad is None or type(grad) is not type(tensor) or grad.shape != tensor.shape:
+        return False
+    is_plain = grad.layout == tensor.layout and not grad.is_sparse
+    return grad is tensor or (is_plain and grad.data_ptr() == tensor.data_ptr())
 
 
 def _shapes(args: tuple[Any, ...]) -> str:
@@ -226,6 +263,8 @@ def _first(args: tuple[Any, ...]) -> list[Any]:
     return [] if getattr(first, "shape", None) is None else [first]
 
 
+_DISTRIBUTED: Final = "torch.distributed"
+_NEVER: Final = 2**62
 _MOST_SHAPES: Final = 8
 _MOST_FRAMES: Final = 30
 _CALLERS: Final = 3

@@ -158,7 +158,9 @@ class RankObserver:
         way = capturing.way()
         if way is not None:
             files = self._provenance.files
-            self._calls = CollectiveCalls(way.one, files, self._where, lambda: self.box)
+            self._calls = CollectiveCalls(
+                way.one, files, self._where, lambda: self.box, self._names.parameter
+            )
             self._calls.start()
         self._flights = FlightRecorder()
         self._pauses = Pauses(self._progress, self._where, self._provenance.files, self._paused)
