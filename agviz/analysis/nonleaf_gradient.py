@@ -1,9 +1,9 @@
-"""Reads of ``.grad`` of tensors that are no leaves: torch never writes there."""
+"""Reads of ``.grad`` where none can be: of no leaf, or of one that the graph does not hold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz.words.units import plural
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, Frame
+
+
+_REQUIRES_GRADIENT: Final = ("Tensor.requires_grad_", "Tensor.requires_grad.__set__")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,52 @@ class NonLeafGradient:
         }
 
 
-def nonleaf_gradient(trace: Trace) -> NonLeafGradient | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateLeaf:
+    """The ``.grad`` of a leaf is None that required a gradient only after it had been used."""
+
+    used: ForwardOpRow
+    """The function that was given it before."""
+    asked: ForwardOpRow
+    """The one that made it require a gradient."""
+    read: Frame
+    """The line that read it."""
+    graph_task: None = None
+
+    @property
+    def frame(self) -> Frame | None:
+        """The line that came too late."""
+        return self.asked.frame
+
+    @property
+    def heading(self) -> str:
+        """What was read."""
+        return "a gradient was read that is None: requires_grad was set after the forward"
+
+    @property
+    def paragraph(self) -> str:
+        """Why, and what to do."""
+        return (
+            f"When {self.used.name} used the tensor at {self.used.frame}, it did not require a"
+            f" gradient, so that the graph does not hold it; requires_grad was set later, and its"
+            f" .grad was read at {self.read}. Call requires_grad_() on it before the forward."
+        )
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        yield f"function {self.used.id} of the forward took it, function {self.asked.id} set it"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "late_leaf",
+            "function": self.used.name,
+            "line": None if self.frame is None else str(self.frame),
+            "read_at": str(self.read),
+        }
+
+
+def nonleaf_gradient(trace: Trace) -> NonLeafGradient | LateLeaf | None:
     """The tensors whose ``.grad`` the program read in vain first; None: there are none.
 
     Only where the forward was recorded, and where a line of the program itself reads it.
@@ -94,6 +142,10 @@ def nonleaf_gradient(trace: Trace) -> NonLeafGradient | None:
         tensor = op.inputs[0] if op.inputs else None
         if tensor is None or op.frame is None or not op.stack or op.stack[-1].hidden:
             continue
+        if tensor.is_leaf:
+            if (late := _late(trace, op, tensor.tensor, op.frame)) is not None:
+                return late
+            continue
         made = trace.forward_giving(tensor.tensor, tensor.version, op.id)
         if made is not None and any(row.tensor == tensor.tensor for row in made.outputs):
             found.append((made, op.frame))
@@ -102,3 +154,20 @@ def nonleaf_gradient(trace: Trace) -> NonLeafGradient | None:
     made, read = found[0]
     alike = sum(str(other.frame) == str(made.frame) for other, _ in found)
     return NonLeafGradient(made=made, read=read, reads=alike)
+
+
+def _late(trace: Trace, read: ForwardOpRow, tensor: int, at: Frame) -> LateLeaf | None:
+    """The leaf of a read, where it was used before it required a gradient, and not since."""
+    used: ForwardOpRow | None = None
+    asked: ForwardOpRow | None = None
+    for op in trace.forward_taking(tensor, read.id):
+        row = next(each for each in op.inputs if each.tensor == tensor)
+        if op.name.startswith(_REQUIRES_GRADIENT):
+            asked = op if not row.requires_grad else asked
+        elif row.requires_grad and op.name != read.name:
+            return None
+        elif op.sequence_nr is not None:
+            used = op
+    if used is None or asked is None or used.id > asked.id or asked.frame is None:
+        return None
+    return LateLeaf(used=used, asked=asked, read=at)

@@ -26,6 +26,7 @@ from agviz.analysis.measures import bad, counts
 from agviz.analysis.pass_marks import PassMark, marks
 from agviz.analysis.phrases import (
     by_node,
+    called_by_user,
     is_bounded,
     learnt,
     not_in_graph,
@@ -76,6 +77,9 @@ _ONE_ENTRY: Final = (
     "Take it over several entries (look at its dim); of a single score, a sigmoid has a slope."
 )
 _IGNORED: Final = "Look at what makes the targets, or leave such batches out."
+_OF_NUMBERS: Final = "Look at what it is given: that is not zero."
+_OF_MORE: Final = "Take it over more numbers, or leave it out."
+_ONE_WAY: Final = "If only one of the ways is meant, detach() what the other leads through."
 _FUNCTIONAL: Final = (
     "Hand the tensor itself over: torch.func.functional_call(module, {name: tensor}, inputs), or"
     " functional.linear and the like."
@@ -551,11 +555,40 @@ class _Why:
         elif end.cause is Cause.FLAT and self._shut(end.graph_task, end.node) is not None:
             reason = f"{row.node_name} let nothing through: its rows are all but one-hot"
             row = row._replace(reason=reason, advice=LOGITS_TOO_LARGE)
+        elif end.ways:
+            row = self._parted(row, end)
         elif op is not None and end.cause is Cause.DROPPED:
             row = self._dropped_at(row, op)
+        elif op is not None and (made := self._zeros_made(end, op)) is not None:
+            why = self._zero_factors.why(made)
+            said = f"{row.reason}: {last_name(made)}() gave zeros{why}"
+            advice = _OF_MORE if why else _OF_NUMBERS
+            row = row._replace(reason=said, advice=advice).at(made.frame)
         elif op is not None:
             row = row._replace(advice=self._advice_of(end, op))
         return row
+
+    def _parted(self, row: GradientRow, end: Vanished) -> GradientRow:
+        """The row of gradients that cancel, with the line at which their ways part."""
+        parted, *between = end.ways
+        op = self._op_of(end.graph_task, parted.index)
+        if op is None or op.frame is None:
+            return row
+        said = f"{row.reason}: their ways part at {called_by_user(op)}()"
+        for node in reversed(between):
+            other = self._op_of(end.graph_task, node.index)
+            if other is not None and other.line not in {None, op.line, row.line}:
+                said += f", and one leads through {called_by_user(other)}() ({other.line})"
+                break
+        row = row._replace(reason=said, advice=_ONE_WAY, module=op.module)
+        return row.at(op.frame)
+
+    def _zeros_made(self, end: Vanished, op: ForwardOpRow) -> ForwardOpRow | None:
+        """The function that computed a factor of zeros of other numbers; None: none did."""
+        if end.cause not in {Cause.ZERO_FACTOR, Cause.ZERO_WEIGHT}:
+            return None
+        of = [self._zero_factors.of(row) for row in op.inputs if self._holds_zeros(row)]
+        return next((each.maker for each in of if each.maker is not None), None)
 
     def _dropped_at(self, row: GradientRow, op: ForwardOpRow) -> GradientRow:
         """The row with the line that made the dropout, unless the line that called it shows it."""
@@ -659,12 +692,11 @@ class _Why:
         return found is not None and found.value in {GradientValue.SOME, GradientValue.UNKNOWN}
 
     def _holds_zeros(self, row: ForwardTensorRow) -> bool:
-        health = self._health(row)
-        return health is not None and 0 < health.numbers == health.zero
+        return self._zero_factors.is_zero(row)
 
     @cached_property
     def _zero_factors(self) -> ZeroFactors:
-        return ZeroFactors(self._trace, self._ops, self._holds_zeros)
+        return ZeroFactors(self._trace, self._ops, self._health)
 
     @cached_property
     def _measured(self) -> dict[tuple[int, int | None], tuple[ForwardOpRow | None, Health]]:

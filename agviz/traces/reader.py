@@ -342,7 +342,7 @@ class Trace:
         )
 
     def gradient_reads(self, limit: int = 1000) -> list[ForwardOpRow]:
-        """Those that read ``.grad`` of a tensor that is no leaf, and has none therefore."""
+        """Those that read ``.grad`` in vain: of no leaf, or of a leaf that got no gradient."""
         return forward.read(
             self._database,
             self._contents(),
@@ -359,6 +359,17 @@ class Trace:
             " ORDER BY id LIMIT 1000",
             *(after, memory),
         )
+
+    def forward_taking(self, tensor: int, before: int) -> list[ForwardOpRow]:
+        """Those before the one called so that were given a tensor, the last 1,000 in order."""
+        found = forward.read(
+            self._database,
+            self._contents(),
+            "id < ? AND id IN (SELECT op FROM forward_tensor WHERE tensor = ? AND NOT is_output)"
+            " ORDER BY id DESC LIMIT 1000",
+            *(before, tensor),
+        )
+        return found[::-1]
 
     def forward_op(self, graph_task: int, node: int) -> ForwardOpRow | None:
         """The torch function that made a node; None: none that is known, or not one for sure."""
