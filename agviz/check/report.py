@@ -174,19 +174,8 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
     for each in watch.misread:
         frame = watch.frame(each.captured)
         if isinstance(each, MisreadInput):
-            function = "log_softmax" if each.given_by == "softmax" else "logsigmoid"
-            remedy = (
-                f"Give it the outputs before {each.given_by}"
-                if each.expected == "logits"
-                else f"Take {function} in place of {each.given_by}"
-            )
-            yield _found(
-                f"{each.loss} is given probabilities: it expects {each.expected}",
-                frame,
-                f"{each.given_by} gave its input, and {each.loss} takes that for"
-                f" {each.expected}: it runs, but value and gradient are of another loss than is"
-                f" meant. {remedy}.",
-            )
+            said = each.loss.paragraph(each.given_by)
+            yield _found(each.loss.heading(each.given_by), frame, said)
             continue
         when = "before" if len(each.after) < len(each.before) else "instead"
         before, after = write_shape(each.before), write_shape(each.after)

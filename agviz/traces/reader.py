@@ -532,6 +532,13 @@ class Trace:
         """Norms of a few small parameters around steps, in order of these."""
         return step_facts.samples(self._database, self._contents())
 
+    def module_flags(self) -> list[tuple[str, bool]]:
+        """Modules with an attribute ``requires_grad`` that none of their parameters follows.
+
+        Each with what the attribute was when an optimizer stepped.
+        """
+        return self._contents().module_flags
+
     def held_parameters(self) -> list[HeldParameterRow]:
         """What optimizers hold, anew from each step on at which that had changed."""
         return step_facts.held_parameters(self._database, self._contents())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -79,6 +80,18 @@ class HeldParameters(NamedTuple):
             yield "held_parameter", (self.optimizer, self.since, number, *texts, *truths)
 
 
+class ModuleFlags(NamedTuple):
+    """Modules with an attribute ``requires_grad`` that none of their parameters follows."""
+
+    graph_task: int
+    flags: Sequence[tuple[str, bool]]
+    """Paths, and what the attribute is."""
+
+    def rows(self, _text: Text, _stack: object) -> Iterator[tuple[str, tuple[str, str]]]:
+        """The table, and the row for it."""
+        yield "meta", ("module_flags", json.dumps(self.flags))
+
+
 class UnheldLeaf(NamedTuple):
     """A leaf that gets gradients and that no optimizer holds, on its way to the file."""
 
@@ -115,7 +128,9 @@ class NotFinite(NamedTuple):
         yield "not_finite", (self.graph_task, self.number, text(self.name), *facts)
 
 
-StepRow: TypeAlias = "SeenOptimizer | StepFacts | HeldParameters | UnheldLeaf | NotFinite"
+StepRow: TypeAlias = (
+    "SeenOptimizer | StepFacts | HeldParameters | ModuleFlags | UnheldLeaf | NotFinite"
+)
 """What goes to the file about optimizers beside the steps themselves."""
 
 

@@ -286,6 +286,38 @@ def freezing(trace: Trace, beside: Frame, part: str) -> Frame | None:
     return Frame(beside.file, line, function, False, lines[line - 1].strip())
 
 
+def sets_on_modules(trace: Trace, beside: Frame, value: bool) -> list[Frame]:
+    """The lines of the file of a frame that set ``requires_grad`` of what is no parameter by name.
+
+    Args:
+        trace: holds the text of the file.
+        beside: of the program's own code.
+        value: what they set it to.
+    """
+    lines = trace.source(beside.file)
+    nodes = list(with_functions(parsed(lines)))
+    of_parameters = {
+        name.id
+        for _, node in nodes
+        if isinstance(node, ast.For | ast.comprehension) and "parameters" in ast.unparse(node.iter)
+        for name in ast.walk(node.target)
+        if isinstance(name, ast.Name)
+    }
+    return [
+        Frame(beside.file, node.lineno, function, False, lines[node.lineno - 1].strip())
+        for function, node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value is value
+        and any(
+            isinstance(each, ast.Attribute)
+            and each.attr == "requires_grad"
+            and ast.unparse(each.value) not in {*of_parameters, "self"}
+            for each in node.targets
+        )
+    ]
+
+
 def _sets_requires_grad(trace: Trace, beside: Frame) -> list[ast.Assign]:
     return [
         node
