@@ -1,9 +1,9 @@
-"""Reads of ``.grad`` where none can be: of no leaf, or of one that the graph does not hold."""
+"""Tensors whose ``.grad`` stays None: no leaves, and leaves that the graph does not hold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from agviz.words.units import plural
 
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, Frame
-
-
-_REQUIRES_GRADIENT: Final = ("Tensor.requires_grad_", "Tensor.requires_grad.__set__")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +83,12 @@ class NonLeafGradient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateLeaf:
-    """The ``.grad`` of a leaf is None that required a gradient only after it had been used."""
+    """A leaf required a gradient only after it had been used, and was not used since."""
 
     used: ForwardOpRow
     """The function that was given it before."""
     asked: ForwardOpRow
     """The one that made it require a gradient."""
-    read: Frame
-    """The line that read it."""
     graph_task: None = None
 
     @property
@@ -103,16 +98,16 @@ class LateLeaf:
 
     @property
     def heading(self) -> str:
-        """What was read."""
-        return "a gradient was read that is None: requires_grad was set after the forward"
+        """What was set."""
+        return "requires_grad was set after the forward, which had used the tensor before"
 
     @property
     def paragraph(self) -> str:
-        """Why, and what to do."""
+        """Why that is in vain, and what to do."""
         return (
             f"When {self.used.name} used the tensor at {self.used.frame}, it did not require a"
-            f" gradient, so that the graph does not hold it; requires_grad was set later, and its"
-            f" .grad was read at {self.read}. Call requires_grad_() on it before the forward."
+            " gradient, so that the graph does not hold it. Nothing used it later: its .grad stays"
+            " None. Call requires_grad_() on it before the forward."
         )
 
     def details(self) -> Iterator[str]:
@@ -125,12 +120,11 @@ class LateLeaf:
             "kind": "late_leaf",
             "function": self.used.name,
             "line": None if self.frame is None else str(self.frame),
-            "read_at": str(self.read),
         }
 
 
 def nonleaf_gradient(trace: Trace) -> NonLeafGradient | LateLeaf | None:
-    """The tensors whose ``.grad`` the program read in vain first; None: there are none.
+    """The tensors whose ``.grad`` the program wants in vain first; None: there are none.
 
     Only where the forward was recorded, and where a line of the program itself reads it.
 
@@ -142,32 +136,26 @@ def nonleaf_gradient(trace: Trace) -> NonLeafGradient | LateLeaf | None:
         tensor = op.inputs[0] if op.inputs else None
         if tensor is None or op.frame is None or not op.stack or op.stack[-1].hidden:
             continue
-        if tensor.is_leaf:
-            if (late := _late(trace, op, tensor.tensor, op.frame)) is not None:
-                return late
-            continue
         made = trace.forward_giving(tensor.tensor, tensor.version, op.id)
         if made is not None and any(row.tensor == tensor.tensor for row in made.outputs):
             found.append((made, op.frame))
     if not found:
-        return None
+        late = (_late(trace, op) for op in trace.gradient_requests())
+        return next((each for each in late if each is not None), None)
     made, read = found[0]
     alike = sum(str(other.frame) == str(made.frame) for other, _ in found)
     return NonLeafGradient(made=made, read=read, reads=alike)
 
 
-def _late(trace: Trace, read: ForwardOpRow, tensor: int, at: Frame) -> LateLeaf | None:
-    """The leaf of a read, where it was used before it required a gradient, and not since."""
-    used: ForwardOpRow | None = None
-    asked: ForwardOpRow | None = None
-    for op in trace.forward_taking(tensor, read.id):
-        row = next(each for each in op.inputs if each.tensor == tensor)
-        if op.name.startswith(_REQUIRES_GRADIENT):
-            asked = op if not row.requires_grad else asked
-        elif row.requires_grad and op.name != read.name:
-            return None
-        elif op.sequence_nr is not None:
-            used = op
-    if used is None or asked is None or used.id > asked.id or asked.frame is None:
+def _late(trace: Trace, asked: ForwardOpRow) -> LateLeaf | None:
+    """Where a tensor was used before it was made to require a gradient, and not since."""
+    tensor = asked.inputs[0] if asked.inputs else None
+    if tensor is None or tensor.requires_grad or tensor.parameter or asked.frame is None:
         return None
-    return LateLeaf(used=used, asked=asked, read=at)
+    used: ForwardOpRow | None = None
+    for op in trace.forward_taking(tensor.tensor):
+        if op.id > asked.id:
+            return None
+        if op.id < asked.id and op.sequence_nr is not None and op.graph_task == asked.graph_task:
+            used = op
+    return None if used is None or used.graph_task < 0 else LateLeaf(used=used, asked=asked)

@@ -31,13 +31,14 @@ class Loss(NamedTuple):
     name: str
     nodes: tuple[str, ...]
     """Beginnings of their names, the loss's own first; empty: it has none of its own."""
+    expects: str
     takes: str
     """What it does with what it is given, or takes it for."""
     remedy: str
 
     def heading(self, function: str) -> str:
         """What the loss was given, by the function that gave the probabilities."""
-        return f"{self.name} is given the output of a {function}"
+        return f"{self.name} is given the output of a {function}: it expects {self.expects}"
 
     def paragraph(self, function: str, place: str = "") -> str:
         """What it makes of that, and what to do."""
@@ -57,6 +58,7 @@ LOSSES: Final = (
     Loss(
         "cross_entropy",
         ("NllLoss", "LogSoftmax"),
+        "logits",
         "applies log_softmax to what it is given, so that it is normalised twice: from numbers"
         " between 0 and 1 no class gets far ahead of the others, the loss stays high, and gradients"
         " are small",
@@ -65,6 +67,7 @@ LOSSES: Final = (
     Loss(
         "binary_cross_entropy_with_logits",
         ("BinaryCrossEntropyWithLogits",),
+        "logits",
         "applies a sigmoid to what it is given, so that it is normalised twice: from numbers"
         " between 0 and 1 it makes probabilities between 0.5 and 0.73, and gradients are small",
         "Give it the logits",
@@ -72,6 +75,7 @@ LOSSES: Final = (
     Loss(
         "nll_loss",
         ("NllLoss",),
+        "log probabilities",
         "takes what it is given for logarithms of probabilities: without the log the loss is"
         " negative, and its gradient is the same however wrong the prediction is",
         "Use log_softmax instead, or cross_entropy of the logits",
@@ -79,6 +83,7 @@ LOSSES: Final = (
     Loss(
         "kl_div",
         (),
+        "log probabilities",
         "takes its input for logarithms of probabilities: value and gradient are of another"
         " divergence than is meant",
         "Use log_softmax or logsigmoid instead",

@@ -575,11 +575,12 @@ class _Why:
         if op is None or op.frame is None:
             return row
         said = f"{row.reason}: their ways part at {called_by_user(op)}()"
-        for node in reversed(between):
-            other = self._op_of(end.graph_task, node.index)
-            if other is not None and other.line not in {None, op.line, row.line}:
-                said += f", and one leads through {called_by_user(other)}() ({other.line})"
-                break
+        ops = (self._op_of(end.graph_task, node.index) for node in reversed(between))
+        lines = {None, op.line, row.line}
+        other = next((each for each in ops if each is not None and each.line not in lines), None)
+        if other is None:  # one and the same tensor comes there twice: the row has its line
+            return row._replace(reason=f"{said}, at {op.line}", advice=_ONE_WAY)
+        said += f", and one leads through {called_by_user(other)}() ({other.line})"
         row = row._replace(reason=said, advice=_ONE_WAY, module=op.module)
         return row.at(op.frame)
 

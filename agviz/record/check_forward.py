@@ -580,13 +580,10 @@ def _may_be_fast(module: Module) -> bool:
 
 
 def _has_no_gradient(args: tuple[Any, ...]) -> bool:
-    """Whether a tensor has no ``.grad``: the result of a function never gets one."""
+    """Whether a tensor is the result of a function, so that it never gets a ``.grad``."""
     with torch._C.DisableTorchFunction():
         tensor = args[0]
-        if not tensor.is_leaf:
-            return not tensor.retains_grad
-        is_parameter = isinstance(tensor, torch.nn.Parameter)  # read in each step
-        return tensor.requires_grad and not is_parameter and tensor.grad is None
+        return not tensor.is_leaf and not tensor.retains_grad
 
 
 def _made(

@@ -24,9 +24,14 @@ INSIDE: Final = "(gates)"
 """The place, among outputs, of what a function works out inside and does not give: the gates of an
 LSTM, as far as they follow from its arguments."""
 READS_GRADIENT: Final = "Tensor.grad.__get__"
-"""The function that reads ``.grad``; recorded only where it is None, and of no parameters."""
+"""The function that reads ``.grad``; recorded of tensors only that are no leaves and keep none."""
 GRADIENT_READS: Final = f"name IN (SELECT id FROM string WHERE text = '{READS_GRADIENT}')"  # noqa: S608 - ours
 """Condition of its calls."""
+GRADIENT_REQUESTS: Final = (
+    "name IN (SELECT id FROM string"
+    " WHERE text IN ('Tensor.requires_grad_', 'Tensor.requires_grad.__set__'))"
+)
+"""Condition of the calls that set ``requires_grad``."""
 
 
 def read(

@@ -342,7 +342,7 @@ class Trace:
         )
 
     def gradient_reads(self, limit: int = 1000) -> list[ForwardOpRow]:
-        """Those that read ``.grad`` in vain: of no leaf, or of a leaf that got no gradient."""
+        """Those that read ``.grad`` of a tensor that is no leaf, and has none therefore."""
         return forward.read(
             self._database,
             self._contents(),
@@ -360,16 +360,24 @@ class Trace:
             *(after, memory),
         )
 
-    def forward_taking(self, tensor: int, before: int) -> list[ForwardOpRow]:
-        """Those before the one called so that were given a tensor, the last 1,000 in order."""
-        found = forward.read(
+    def gradient_requests(self, limit: int = 1000) -> list[ForwardOpRow]:
+        """Those that set ``requires_grad`` of a tensor."""
+        return forward.read(
             self._database,
             self._contents(),
-            "id < ? AND id IN (SELECT op FROM forward_tensor WHERE tensor = ? AND NOT is_output)"
-            " ORDER BY id DESC LIMIT 1000",
-            *(before, tensor),
+            f"{forward.GRADIENT_REQUESTS} ORDER BY id LIMIT ?",
+            max(limit, 0),
         )
-        return found[::-1]
+
+    def forward_taking(self, tensor: int) -> list[ForwardOpRow]:
+        """Those that were given a tensor, the first 1,000."""
+        return forward.read(
+            self._database,
+            self._contents(),
+            "id IN (SELECT op FROM forward_tensor WHERE tensor = ? AND NOT is_output)"
+            " ORDER BY id LIMIT 1000",
+            tensor,
+        )
 
     def forward_op(self, graph_task: int, node: int) -> ForwardOpRow | None:
         """The torch function that made a node; None: none that is known, or not one for sure."""

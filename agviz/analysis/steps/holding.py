@@ -119,7 +119,9 @@ def sharing(run: RunSteps) -> Iterator[StepFinding]:
     """Different parameters in one memory: each gets its own gradient, and each is stepped."""
     held = {row.name for each in run.optimizers for row in each.held if row.had_grad}
     shared: dict[tuple[int, str], dict[int, ForwardTensorRow]] = {}
-    for op in run.trace.forward_ops(run.passes[-1].id, limit=_MOST_OPS) if held else ():
+    for op in (
+        run.trace.forward_ops(run.passes[-1].id, limit=_MOST_OPS) if held and run.passes else ()
+    ):
         for row in op.inputs:
             if row.parameter in held and row.memory >= 0 and row.is_leaf and row.requires_grad:
                 shared.setdefault((row.memory, str(row.shape)), {})[row.tensor] = row

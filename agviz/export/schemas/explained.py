@@ -224,7 +224,7 @@ def _failures() -> dict[str, Schema]:
         "nonleaf_gradient": fields(
             {"function": TEXT, "line": LINE, "read_at": TEXT, "reads": COUNT}
         ),
-        "late_leaf": fields({"function": TEXT, "line": LINE, "read_at": TEXT}),
+        "late_leaf": fields({"function": TEXT, "line": LINE}),
         "no_progress": fields(
             {"graph_task": GRAPH_TASK, "loop": COUNT, "called": TEXT, "passes": COUNT}
         ),
