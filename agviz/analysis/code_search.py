@@ -136,6 +136,37 @@ def only_return(trace: Trace, function: Frame | None) -> Frame | None:
     return function._replace(line=found[0]) if len(found) == 1 else None
 
 
+def writes_to_argument(trace: Trace, function: Frame | None) -> Frame | None:
+    """The first line at which a function writes in place to its last argument; None: none does."""
+    made = None
+    for _, node in with_functions(parsed(trace.source(function.file))) if function else ():
+        if isinstance(node, ast.FunctionDef) and function and node.lineno == function.line:
+            made = node
+    if function is None or made is None or not made.args.args:
+        return None
+    name = made.args.args[-1].arg
+    if any(
+        isinstance(target, ast.Name) and target.id == name
+        for node in ast.walk(made)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    ):
+        return None  # it may be a copy from there on
+    for node in ast.walk(made):
+        target: ast.expr | None = None
+        if isinstance(node, ast.AugAssign):
+            target = node.target
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            target = node.targets[0]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            is_in_place = node.func.attr.endswith("_") and not node.func.attr.endswith("__")
+            target = node.func.value if is_in_place else None
+        target = target.value if isinstance(target, ast.Subscript) else target
+        if isinstance(target, ast.Name) and target.id == name:
+            return function._replace(line=target.lineno)
+    return None
+
+
 def only_call(trace: Trace, name: str) -> Frame | None:
     """The one line in the files of the program that calls what has this name; None: not one."""
     found = [

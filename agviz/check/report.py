@@ -109,6 +109,7 @@ def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
     found = [
         *_losses(watch),
         *_misread(watch),
+        *_recurrent(watch),
         *_derivatives(watch),
         *changed,
         *of_functions.values(),
@@ -187,6 +188,26 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
             " and gradients of different samples mix. If the two dimensions are to change places,"
             f" call transpose(0, 1) {when}.",
         )
+
+
+def _recurrent(watch: GradientWatch) -> Iterator[Verdict]:
+    for each in reversed(list(watch.recurrent.found())):
+        samples, steps = each.shape[each.axis], each.shape[1 - each.axis]
+        said = (
+            f"With batch_first={each.axis == 0}, {each.layer} reads its input as {steps:,} steps of"
+            f" {samples:,} samples. Of its output one sample is used"
+            f"{_at(watch.frame(each.taken))}, and nothing of the others."
+        )
+        if each.axis:
+            heading = f"{each.layer} runs over the batch: it takes the samples for steps"
+            said += (
+                " Where the batch comes first, each result, and its gradient, depends on other"
+                " samples. Make the layer with batch_first=True, or transpose its input."
+            )
+        else:
+            heading = f"one sample of the batch is taken for a step of {each.layer}"
+            said += " To take the last step of all samples, write [:, -1]."
+        yield _found(heading, watch.frame(each.captured), said)
 
 
 def _derivatives(watch: GradientWatch) -> Iterator[Verdict]:

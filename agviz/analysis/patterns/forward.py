@@ -239,7 +239,8 @@ def _div(blame: Blame) -> Finding | None:
     elif maker in _LENGTHS:
         pattern, what = singular.NORM, "the norm that it divides by"
     remedy = singular.DIVIDED.get(pattern, "")
-    return _finding(pattern, f"{what} is 0 {places(divisor.zero)}", remedy)
+    gave = f", which gives {counts(blame.wrong)}" if pattern == singular.DIVISION else ""
+    return _finding(pattern, f"{what} is 0 {places(divisor.zero)}{gave}", remedy)
 
 
 def _exp(blame: Blame) -> Finding | None:

@@ -1,0 +1,87 @@
+"""Recurrent layers that run over the samples of a batch, or whose last sample is taken for a step.
+
+A layer without ``batch_first`` reads (32, 12, 3) as 32 steps of 12 samples. Where the batch came
+first, ``out[:, -1]`` is meant to take the last step, and takes the last sample. It is told where
+that is all that is used of the output: nobody computes samples to drop them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from torch import Tensor
+
+from agviz.record.arguments import tensors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_LAYERS: Final = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
+_MOST: Final = 1_000
+"""Outputs that are followed."""
+
+
+class SampleOfBatch(NamedTuple):
+    """The output of a recurrent layer of which one sample is used, and no other."""
+
+    captured: Any
+    """The stack of the layer's call."""
+    layer: str
+    shape: tuple[int, ...]
+    """Of its output."""
+    axis: int
+    """The one of the samples."""
+    taken: Any
+    """The stack of the call that takes one."""
+
+
+class _Output(NamedTuple):
+    tensor: weakref.ref[Tensor]
+    made: SampleOfBatch
+    uses: list[Any]
+    """Stacks of calls that take one sample; None of others."""
+
+
+class RecurrentOutputs:
+    """Follows them to what uses them."""
+
+    def __init__(self) -> None:
+        self._outputs: dict[int, _Output] = {}
+
+    def called(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, captured: Any
+    ) -> None:
+        """A torch function has given ``result``."""
+        last = name.rpartition(".")[2]
+        for _, tensor in tensors_of(tuple(args), dict(kwargs)) if self._outputs else ():
+            known = self._outputs.get(id(tensor))
+            if known is not None and known.tensor() is tensor:
+                is_sample = args[0] is tensor and _is_sample(last, args, known.made.axis)
+                known.uses.append(captured if is_sample else None)
+        if last not in _LAYERS or len(self._outputs) >= _MOST:
+            return
+        output = result[0] if isinstance(result, tuple) else None
+        if isinstance(output, Tensor) and output.requires_grad and output.dim() == 3:
+            shape = tuple(output.shape)
+            made = SampleOfBatch(captured, last, shape, 0 if args[-1] is True else 1, None)
+            if min(shape[:2]) > 1:
+                self._outputs[id(output)] = _Output(weakref.ref(output), made, [])
+
+    def found(self) -> Iterator[SampleOfBatch]:
+        """Those of which one sample was used, and nothing else."""
+        for output in self._outputs.values():
+            if len(output.uses) == 1 and output.uses[0] is not None:
+                yield output.made._replace(taken=output.uses[0])
+
+
+def _is_sample(name: str, args: Sequence[Any], axis: int) -> bool:
+    """Whether a call takes one entry along an axis, and all along the other of the first two."""
+    if name == "select" and len(args) == 3:
+        return bool(args[1] == axis)
+    if name != "__getitem__" or len(args) < 2:
+        return False
+    index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    places = [*index, *[slice(None)] * 2][:2]
+    other = places[1 - axis]
+    return type(places[axis]) is int and isinstance(other, slice) and other == slice(None)
