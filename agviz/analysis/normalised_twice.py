@@ -10,16 +10,15 @@ running program in ``agviz check``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from agviz.analysis.program_calls import last_passes
+from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, NodeRow
 
 
 _Node = TypeVar("_Node")
@@ -95,55 +94,7 @@ _MOST_STEPS: Final = 8
 """Views and casts between the two."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormalisedTwice:
-    """A loss that was given probabilities. Note [What a loss is given]."""
-
-    graph_task: int
-    loss: Loss
-    function: str
-    """``softmax`` or ``sigmoid``."""
-    at: NodeRow
-    """The node of the loss."""
-    made: NodeRow
-    """The one of the function."""
-
-    @property
-    def frame(self) -> Frame | None:
-        """The line of the loss; else the one that made the probabilities."""
-        return self.at.frame or self.made.frame
-
-    @property
-    def heading(self) -> str:
-        """What the loss was given."""
-        return self.loss.heading(self.function)
-
-    @property
-    def paragraph(self) -> str:
-        """What it makes of that, and what to do."""
-        inside = f" in {self.made.module}" if self.made.module else ""
-        at = "" if self.made.frame is None else f" at {self.made.frame}"
-        return self.loss.paragraph(self.function, at + inside)
-
-    def details(self) -> Iterator[str]:
-        """What the answer rests on, line by line."""
-        yield (
-            f"node {self.at.index} ({self.at.name}) of backward pass {self.graph_task} leads to"
-            f" node {self.made.index} ({self.made.name})"
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
-        return {
-            "kind": "normalised_twice",
-            "graph_task": self.graph_task,
-            "loss": self.loss.name,
-            "function": self.function,
-            "made": None if self.made.frame is None else str(self.made.frame),
-        }
-
-
-def normalised_twice(trace: Trace) -> NormalisedTwice | None:
+def normalised_twice(trace: Trace) -> StepFinding | None:
     """A loss of the last pass that was given probabilities, and not what it takes.
 
     Raises:
@@ -200,22 +151,25 @@ class _Graph:
         nodes = trace.graph_task(graph_task).nodes
         self._names = [label.name for label in trace.node_labels(graph_task, 0, nodes)]
 
-    def given_to(self, node: int, loss: Loss) -> NormalisedTwice | None:
+    def given_to(self, node: int, loss: Loss) -> StepFinding | None:
         """The probabilities that a loss was given as its first argument; None: none."""
-        place: int | None = node
+        below: int | None = node
         for begins in loss.nodes:
-            if place is None or not self._names[place].startswith(begins):
+            if below is None or not self._names[below].startswith(begins):
                 return None
-            place = _past_views(self._below(place), self._names.__getitem__, self._below)
-        found = probabilities(place, self._names.__getitem__, self._below) if loss.nodes else None
+            below = _past_views(self._below(below), self._names.__getitem__, self._below)
+        found = probabilities(below, self._names.__getitem__, self._below) if loss.nodes else None
         if found is None:
             return None
-        return NormalisedTwice(
-            graph_task=self._task,
-            loss=loss,
-            function=found[1],
-            at=self._trace.node(self._task, node),
-            made=self._trace.node(self._task, found[0]),
+        at, made = (self._trace.node(self._task, each) for each in (node, found[0]))
+        place = "" if made.frame is None else f" at {made.frame}"
+        place += f" in {made.module}" if made.module else ""
+        return StepFinding(
+            kind="given probabilities",
+            heading=loss.heading(found[1]),
+            frame=at.frame or made.frame,
+            paragraph=loss.paragraph(found[1], place),
+            evidence=(f"node {at.index} ({at.name}) leads to node {made.index} ({made.name})",),
         )
 
     def _below(self, node: int) -> int | None:

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from agviz.analysis.growth import Growth
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.no_progress import NoProgress
-    from agviz.analysis.nonleaf_gradient import LateLeaf, NonLeafGradient
-    from agviz.analysis.normalised_twice import NormalisedTwice
     from agviz.analysis.outside import Outside
     from agviz.analysis.program_error import ProgramError
     from agviz.analysis.refused import RefusedCall
@@ -63,8 +61,7 @@ _MOST_NAMED: Final = 3
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | Growth | SlowShape | StepFinding"
-    " | ProgramError | Saturation | NonLeafGradient | LateLeaf"
-    " | NormalisedTwice | NoProgress"
+    " | ProgramError | Saturation | NoProgress"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 
