@@ -75,7 +75,6 @@ def spoilt(run: RunSteps) -> Iterator[StepFinding]:
             " an average, a state dict."
         )
     elif is_step:
-        frame = by.made if by.made is not None and _is_without_eps(by, names) else frame
         heading = f"a step of {by.name} made {parameters(names)} non-finite"
         did = f"{until}: the step did it. {_why(by, names)}"
     else:
@@ -128,27 +127,17 @@ def _write(run: RunSteps, names: Sequence[str]) -> ForwardOpRow | None:
     )
 
 
-def _half(by: Stepping, names: Sequence[str]) -> str | None:
-    """The dtype of some parameters, where it is of half precision."""
-    dtypes = {row.dtype for row in by.held if row.name in names}
-    return next((dtype for dtype in dtypes if dtype in _SMALLEST), None)
-
-
-def _is_without_eps(by: Stepping, names: Sequence[str]) -> bool:
-    """Whether what keeps a step from dividing by 0 is 0 in the dtype of some parameters."""
-    eps, half = by.steps[-1].fact.eps, _half(by, names)
-    return eps is not None and eps <= (0 if half is None else _SMALLEST[half] * 2)
-
-
 def _why(by: Stepping, names: Sequence[str]) -> str:
-    eps, half = by.steps[-1].fact.eps, _half(by, names)
-    at = "" if by.made is None else f" (line {by.made.line})"
+    eps = by.steps[-1].fact.eps
+    dtypes = {row.dtype for row in by.held if row.name in names}
+    half = next((dtype for dtype in dtypes if dtype in _SMALLEST), None)
+    at = "" if by.made is None else f" ({by.made})"
     if eps == 0:
         return (
             f"Its eps is 0{at}: where a gradient has always been 0, {by.name} divides 0 by 0. Keep"
             " an eps above 0."
         )
-    if eps is not None and _is_without_eps(by, names):
+    if eps is not None and half is not None and eps <= _SMALLEST[half] * 2:
         return (
             f"Its eps of {number(eps)} is 0 in {half}{at}, and so is the square of a small"
             f" gradient: {by.name} divides by 0. Keep parameters in float32 under autocast, or take"
