@@ -561,7 +561,8 @@ class _Why:
             row = self._dropped_at(row, op)
         elif op is not None and (made := self._zeros_made(end, op)) is not None:
             why = self._zero_factors.why(made)
-            said = f"{row.reason}: {last_name(made)}() gave zeros{why}"
+            gave = "" if self._because(end, op) else f": {last_name(made)}() gave zeros"
+            said = f"{row.reason}{gave}{why}"
             advice = _OF_MORE if why else _OF_NUMBERS
             row = row._replace(reason=said, advice=advice).at(made.frame)
         elif op is not None:
