@@ -33,7 +33,8 @@ def nonleaf_gradient(trace: Trace) -> StepFinding | None:
         made, read = found[0]
         alike = sum(str(other.frame) == str(made.frame) for other, _ in found)
         return _no_leaf(made, read, alike)
-    late = (_late(trace, op) for op in trace.gradient_requests())
+    by_line = {op.line: op for op in trace.gradient_requests()}
+    late = (_late(trace, op) for op in by_line.values())
     return next((each for each in late if each is not None), None)
 
 

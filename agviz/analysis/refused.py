@@ -33,16 +33,16 @@ class RefusedCall:
     message: str
     call: Frame | None
     """The line of the call."""
-    grad_enabled: bool | None
+    grad_enabled: bool | None = None
     """Whether gradients were on at the call; None: that is not known."""
-    disabled: Frame | None
+    disabled: Frame | None = None
     """The line that had turned them off."""
-    cut: ForwardOpRow | None
+    cut: ForwardOpRow | None = None
     """The last function of the recorded forward that took what requires a gradient and gave what
     does not; None: there is none, or the forward was not recorded."""
-    graphless: Frame | None
+    graphless: Frame | None = None
     """The line of ``autograd.grad`` without ``create_graph``, where that was the pass before."""
-    suspended: Frame | None
+    suspended: Frame | None = None
     """The ``yield`` at which a generator waits that has turned gradients off, and is not called."""
     is_recorded: bool
     """Whether the forward was recorded."""
@@ -187,11 +187,6 @@ def _by_python(trace: Trace) -> RefusedCall | None:
         error=error,
         message=message,
         call=visible(stack),
-        grad_enabled=None,
-        disabled=None,
-        suspended=None,
-        cut=None,
-        graphless=None,
         is_recorded=trace.meta.check_forward,
     )
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.no_progress import NoProgress
     from agviz.analysis.outside import Outside
-    from agviz.analysis.program_error import ProgramError
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.saturation.finding import Saturation
     from agviz.analysis.slow_shape import SlowShape
@@ -61,7 +60,7 @@ _MOST_NAMED: Final = 3
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | Growth | SlowShape | StepFinding"
-    " | ProgramError | Saturation | NoProgress"
+    " | Saturation | NoProgress"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 

@@ -656,7 +656,8 @@ class _Why:
         if health is None or not health.numbers or health.zero != health.numbers:
             return ""
         if row.parameter:
-            return f"the parameter {row.parameter}"
+            since = self._zero_factors.of(row).made
+            return f"the parameter {row.parameter}" + (f", zeros since {since}" if since else "")
         if made is None or not made.line:
             return ""
         made = self._zero_factors.computed(row) or made

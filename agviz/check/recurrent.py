@@ -1,4 +1,4 @@
-"""Recurrent layers that run over the samples of a batch, or whose last sample is taken for a step.
+"""Recurrent layers and attention over the samples of a batch, or samples that are taken for steps.
 
 A layer without ``batch_first`` reads (32, 12, 3) as 32 steps of 12 samples. Where the batch came
 first, ``out[:, -1]`` is meant to take the last step, and takes the last sample. It is told where
@@ -10,14 +10,15 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from agviz.record.arguments import tensors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _LAYERS: Final = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
+_ATTENDING: Final = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerDecoder)
 _MOST: Final = 1_000
 """Outputs that are followed."""
 
@@ -59,12 +60,23 @@ class RecurrentOutputs:
             if known is not None and known.tensor() is tensor:
                 is_sample = args[0] is tensor and _is_sample(last, args, known.made.axis)
                 known.uses.append(captured if is_sample else None)
-        if last not in _LAYERS or len(self._outputs) >= _MOST:
+        if last in _LAYERS:
+            self._made(last, args[-1] is True, result, captured)
+
+    def left(self, module: nn.Module, result: Any, capture: Callable[[], Any]) -> None:
+        """A module has given ``result``."""
+        if isinstance(module, _ATTENDING):
+            inner = next((each for each in module.modules() if hasattr(each, "batch_first")), None)
+            first = getattr(inner, "batch_first", False) is True
+            self._made(type(module).__name__, first, result, capture())
+
+    def _made(self, layer: str, is_batch_first: bool, result: Any, captured: Any) -> None:
+        if len(self._outputs) >= _MOST:
             return
-        output = result[0] if isinstance(result, tuple) else None
+        output = result[0] if isinstance(result, tuple) else result
         if isinstance(output, Tensor) and output.requires_grad and output.dim() == 3:
             shape = tuple(output.shape)
-            made = SampleOfBatch(captured, last, shape, 0 if args[-1] is True else 1, None)
+            made = SampleOfBatch(captured, layer, shape, 0 if is_batch_first else 1, None)
             if min(shape[:2]) > 1:
                 self._outputs[id(output)] = _Output(weakref.ref(output), made, [])
 

@@ -264,6 +264,11 @@ class GradientWatch(CheckForward):
 
     def _left(self, module: Module, args: Any, output: Any) -> None:
         super()._left(module, args, output)
+        try:
+            if self._is_listening:
+                self.recurrent.left(module, output, self._capture)
+        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+            self._give_up(error)
         self.tapes.left()
 
     @contextlib.contextmanager

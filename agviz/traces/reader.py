@@ -360,14 +360,10 @@ class Trace:
             *(after, memory),
         )
 
-    def gradient_requests(self, limit: int = 1000) -> list[ForwardOpRow]:
-        """Those that set ``requires_grad`` of a tensor."""
-        return forward.read(
-            self._database,
-            self._contents(),
-            f"{forward.GRADIENT_REQUESTS} ORDER BY id LIMIT ?",
-            max(limit, 0),
-        )
+    def gradient_requests(self) -> list[ForwardOpRow]:
+        """Those that set ``requires_grad`` of a tensor, the last 1,000 in order."""
+        condition = f"{forward.GRADIENT_REQUESTS} ORDER BY id DESC LIMIT 1000"
+        return forward.read(self._database, self._contents(), condition)[::-1]
 
     def forward_taking(self, tensor: int) -> list[ForwardOpRow]:
         """Those that were given a tensor, the first 1,000."""
@@ -541,10 +537,7 @@ class Trace:
         return step_facts.samples(self._database, self._contents())
 
     def module_flags(self) -> list[tuple[str, bool]]:
-        """Modules with an attribute ``requires_grad`` that none of their parameters follows.
-
-        Each with what the attribute was when an optimizer stepped.
-        """
+        """Modules with an attribute ``requires_grad`` that no parameter follows, and what it is."""
         return self._contents().module_flags
 
     def held_parameters(self) -> list[HeldParameterRow]:

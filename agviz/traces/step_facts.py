@@ -57,7 +57,7 @@ class StepFacts(NamedTuple):
 
     def rows(self, text: Text, _stack: object) -> Rows:
         """The tables, and the rows for them."""
-        rates = map(_real, (self.least_rate, self.most_rate, self.decay, self.eps))
+        rates = self.least_rate, self.most_rate, *map(_real, (self.decay, self.eps))
         counts = self.held, self.without_grad, self.reached, self.is_kept
         yield "step_fact", (self.step, self.optimizer, *rates, *counts)
         for number, (name, *norms) in enumerate(self.sample):
@@ -375,7 +375,7 @@ def _own(stack: Callable[[], tuple[Frame, ...]] | None, keep: Keep) -> int:
 
 
 def _real(value: float | None) -> float | None:
-    """What SQLite keeps as it is: it has no NaN, and no reader wants infinities."""
+    """What SQLite keeps as it is: it has no NaN, and no reader wants infinities of norms."""
     return value if value is not None and math.isfinite(value) else None
 
 

@@ -103,6 +103,11 @@ def _before(blame: Blame) -> str:
     """What to look at, by whether a step may have made a parameter so."""
     if blame.steps:
         return _ANY_TIME
+    if blame.unfilled is not None:
+        return (
+            f"{blame.unfilled.name} made it at {blame.unfilled.line}, with what was in memory, and"
+            " it was never initialised: fill it, as by torch.nn.init."
+        )
     at = "" if blame.assigned is None else f"; it is made at {blame.assigned}"
     return f"No optimizer had stepped: it was initialised, loaded or written so{at}."
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from agviz.analysis.steps.run import RunSteps
-    from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame
 
 _HANDS_ON: Final = "AddBackward"
@@ -26,17 +25,16 @@ _PASSES: Final = 20
 
 def written(run: RunSteps) -> Iterator[StepFinding]:
     """Hooks whose text writes to a gradient that a sum gave to two nodes, in the last passes."""
-    hooks = {call.name for call in run.trace.hook_times() if call.kind == _BEFORE}
-    writing = {name: line for name in hooks if (line := _writes(run.trace, name)) is not None}
+    writing: dict[str, Frame] = {}
+    for call in run.trace.hook_times():
+        made = definition(run.trace, call.name.rpartition(".")[2])
+        line = writes_to_argument(run.trace, made) if call.kind == _BEFORE else None
+        writing.update({} if line is None else {call.name: line})
     for task in run.passes[: -_PASSES - 1 : -1] if writing else ():
         found = None if task.nodes > _MOST_NODES else _in_pass(run, task.id, writing)
         if found is not None:
             yield found
             return
-
-
-def _writes(trace: Trace, hook: str) -> Frame | None:
-    return writes_to_argument(trace, definition(trace, hook.rpartition(".")[2]))
 
 
 def _in_pass(run: RunSteps, task: int, writing: Mapping[str, Frame]) -> StepFinding | None:

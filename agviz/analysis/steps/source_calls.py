@@ -261,7 +261,7 @@ def is_unfrozen(trace: Trace, beside: Frame) -> bool:
         ),
     )
     return bool(found) or any(
-        not _is_false(node.value) for node in _sets_requires_grad(trace, beside)
+        not _is_false(node.value) for _, node, _ in _sets_requires_grad(trace, beside)
     )
 
 
@@ -279,7 +279,7 @@ def freezing(trace: Trace, beside: Frame, part: str) -> Frame | None:
     }
     for frame in calls(trace, beside, lambda _, name: name.endswith("requires_grad_")):
         found[frame.line] = frame.function
-    found |= {node.lineno: beside.function for node in _sets_requires_grad(trace, beside)}
+    found |= {node.lineno: beside.function for _, node, _ in _sets_requires_grad(trace, beside)}
     if len(found) != 1:
         return None
     ((line, function),) = found.items()
@@ -295,38 +295,30 @@ def sets_on_modules(trace: Trace, beside: Frame, value: bool) -> list[Frame]:
         value: what they set it to.
     """
     lines = trace.source(beside.file)
-    nodes = list(with_functions(parsed(lines)))
     of_parameters = {
-        name.id
-        for _, node in nodes
+        ast.unparse(name)
+        for node in ast.walk(parsed(lines))
         if isinstance(node, ast.For | ast.comprehension) and "parameters" in ast.unparse(node.iter)
         for name in ast.walk(node.target)
         if isinstance(name, ast.Name)
     }
     return [
         Frame(beside.file, node.lineno, function, False, lines[node.lineno - 1].strip())
-        for function, node in nodes
-        if isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Constant)
+        for function, node, owner in _sets_requires_grad(trace, beside)
+        if isinstance(node.value, ast.Constant)
         and node.value.value is value
-        and any(
-            isinstance(each, ast.Attribute)
-            and each.attr == "requires_grad"
-            and ast.unparse(each.value) not in {*of_parameters, "self"}
-            for each in node.targets
-        )
+        and owner not in {*of_parameters, "self"}
     ]
 
 
-def _sets_requires_grad(trace: Trace, beside: Frame) -> list[ast.Assign]:
+def _sets_requires_grad(trace: Trace, beside: Frame) -> list[tuple[str, ast.Assign, str]]:
+    """Such assignments, each with its function and with that of which they set it."""
     return [
-        node
-        for node in ast.walk(parsed(trace.source(beside.file)))
+        (function, node, ast.unparse(each.value))
+        for function, node in with_functions(parsed(trace.source(beside.file)))
         if isinstance(node, ast.Assign)
-        and any(
-            isinstance(each, ast.Attribute) and each.attr == "requires_grad"
-            for each in node.targets
-        )
+        for each in node.targets
+        if isinstance(each, ast.Attribute) and each.attr == "requires_grad"
     ]
 
 

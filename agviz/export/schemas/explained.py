@@ -220,7 +220,6 @@ def _failures() -> dict[str, Schema]:
         "refused": fields(_refused()),
         "outside": fields(_outside()),
         "loss": fields(_loss()),
-        "program_error": fields({"message": TEXT, "line": LINE, "view_made_at": LINE}),
         "no_progress": fields(
             {"graph_task": GRAPH_TASK, "loop": COUNT, "called": TEXT, "passes": COUNT}
         ),
