@@ -454,8 +454,18 @@ def last_sample_for_the_last_step() -> None:
     outputs[-1].sum().backward()
 
 
-@pytest.mark.parametrize("program", [recurrence_over_the_batch, last_sample_for_the_last_step])
-def test_a_recurrent_layer_of_which_one_sample_is_used(program: Callable[[], None]) -> None:
+def attention_over_the_batch() -> None:
+    attention = nn.MultiheadAttention(4, 2)
+    x = torch.randn(9, 6, 4)
+    outputs = attention(x, x, x)[0]  # the call
+    outputs[:, 0].sum().backward()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [attention_over_the_batch, last_sample_for_the_last_step, recurrence_over_the_batch],
+)
+def test_a_layer_of_which_one_sample_is_used(program: Callable[[], None]) -> None:
     found(checked(program), line_of(program, "# the call"), "batch_first", "one sample")
 
 

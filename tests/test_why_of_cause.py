@@ -336,6 +336,26 @@ def test_parameters_that_share_one_memory(tmp_path: Path) -> None:
     assert fine.outcome is Outcome.NOTHING_UNUSUAL
 
 
+def test_a_parameter_that_nobody_fills(tmp_path: Path) -> None:
+    gain = nn.Parameter(torch.ones(4))
+
+    def program(*, is_filled: bool) -> None:
+        nonlocal gain
+        gain = nn.Parameter(torch.empty(4))
+        if is_filled:
+            nn.init.constant_(gain, float("nan"))
+        (gain * torch.rand(4)).sum().square().backward()
+
+    torch.use_deterministic_algorithms(mode=True)  # so that memory without values is NaN
+    try:
+        bare = answered(tmp_path / "a.agviz", lambda: program(is_filled=False))
+        filled = answered(tmp_path / "b.agviz", lambda: program(is_filled=True))
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+    assert "torch.empty made it" in bare.paragraph
+    assert "torch.empty" not in filled.paragraph
+
+
 def test_a_generator_that_waits_in_no_grad(tmp_path: Path) -> None:
     model = nn.Linear(3, 1)
 
