@@ -337,14 +337,12 @@ def test_parameters_that_share_one_memory(tmp_path: Path) -> None:
 
 
 def test_a_parameter_that_nobody_fills(tmp_path: Path) -> None:
-    gain = nn.Parameter(torch.ones(4))
-
     def program(*, is_filled: bool) -> None:
-        nonlocal gain
-        gain = nn.Parameter(torch.empty(4))
+        model = nn.Linear(4, 1)
+        model.weight = nn.Parameter(torch.empty(1, 4))
         if is_filled:
-            nn.init.constant_(gain, float("nan"))
-        (gain * torch.rand(4)).sum().square().backward()
+            nn.init.constant_(model.weight, float("nan"))
+        model(torch.rand(2, 4)).sum().square().backward()
 
     torch.use_deterministic_algorithms(mode=True)  # so that memory without values is NaN
     try:
