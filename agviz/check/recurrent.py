@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from agviz.record.arguments import tensors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _LAYERS: Final = frozenset({"gru", "lstm", "rnn_relu", "rnn_tanh"})
 _ATTENDING: Final = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerDecoder)
@@ -23,23 +23,16 @@ _MOST: Final = 1_000
 """Outputs that are followed."""
 
 
-class SampleOfBatch(NamedTuple):
-    """The output of a recurrent layer of which one sample is used, and no other."""
+class LayerOutput(NamedTuple):
+    """The output of a layer, and what uses it."""
 
+    tensor: weakref.ref[Tensor]
     captured: Any
     """The stack of the layer's call."""
     layer: str
     shape: tuple[int, ...]
-    """Of its output."""
     axis: int
     """The one of the samples."""
-    taken: Any
-    """The stack of the call that takes one."""
-
-
-class _Output(NamedTuple):
-    tensor: weakref.ref[Tensor]
-    made: SampleOfBatch
     uses: list[Any]
     """Stacks of calls that take one sample; None of others."""
 
@@ -48,7 +41,7 @@ class RecurrentOutputs:
     """Follows them to what uses them."""
 
     def __init__(self) -> None:
-        self._outputs: dict[int, _Output] = {}
+        self._outputs: dict[int, LayerOutput] = {}
 
     def called(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, captured: Any
@@ -58,7 +51,7 @@ class RecurrentOutputs:
         for _, tensor in tensors_of(tuple(args), dict(kwargs)) if self._outputs else ():
             known = self._outputs.get(id(tensor))
             if known is not None and known.tensor() is tensor:
-                is_sample = args[0] is tensor and _is_sample(last, args, known.made.axis)
+                is_sample = args[0] is tensor and _is_sample(last, args, known.axis)
                 known.uses.append(captured if is_sample else None)
         if last in _LAYERS:
             self._made(last, args[-1] is True, result, captured)
@@ -75,16 +68,16 @@ class RecurrentOutputs:
             return
         output = result[0] if isinstance(result, tuple) else result
         if isinstance(output, Tensor) and output.requires_grad and output.dim() == 3:
-            shape = tuple(output.shape)
-            made = SampleOfBatch(captured, layer, shape, 0 if is_batch_first else 1, None)
+            shape, axis = tuple(output.shape), 0 if is_batch_first else 1
             if min(shape[:2]) > 1:
-                self._outputs[id(output)] = _Output(weakref.ref(output), made, [])
+                self._outputs[id(output)] = LayerOutput(
+                    weakref.ref(output), captured, layer, shape, axis, []
+                )
 
-    def found(self) -> Iterator[SampleOfBatch]:
+    def found(self) -> list[LayerOutput]:
         """Those of which one sample was used, and nothing else."""
-        for output in self._outputs.values():
-            if len(output.uses) == 1 and output.uses[0] is not None:
-                yield output.made._replace(taken=output.uses[0])
+        outputs = self._outputs.values()
+        return [each for each in outputs if len(each.uses) == 1 and each.uses[0] is not None]
 
 
 def _is_sample(name: str, args: Sequence[Any], axis: int) -> bool:

@@ -191,12 +191,12 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
 
 
 def _recurrent(watch: GradientWatch) -> Iterator[Verdict]:
-    for each in reversed(list(watch.recurrent.found())):
+    for each in reversed(watch.recurrent.found()):
         samples, steps = each.shape[each.axis], each.shape[1 - each.axis]
         said = (
             f"With batch_first={each.axis == 0}, {each.layer} reads its input as {steps:,} steps of"
             f" {samples:,} samples. Of its output one sample is used"
-            f"{_at(watch.frame(each.taken))}, and nothing of the others."
+            f"{_at(watch.frame(each.uses[0]))}, and nothing of the others."
         )
         if each.axis:
             heading = f"{each.layer} runs over the batch: it takes the samples for steps"

@@ -7,24 +7,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps.finding import StepFinding, listed, parameters
-from agviz.analysis.steps.source_calls import (
-    freezing,
-    is_unfrozen,
-    parts_named,
-    sets_on_modules,
-)
+from agviz.analysis.steps.source_calls import freezing, is_unfrozen, parts_named
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping
-    from agviz.traces.rows import ForwardTensorRow
     from agviz.traces.step_facts import HeldParameterRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
-_SETS_DATA: Final = "Tensor.data.__set__"
-_MOST_OPS: Final = 20_000
 _FEW: Final = 8
 """Parameters of no module; more are a model whose forward is not called as a module."""
 
@@ -90,69 +82,6 @@ def held_twice(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             return
-
-
-def flagged(run: RunSteps) -> Iterator[StepFinding]:
-    """Modules whose ``requires_grad`` was set, which freezes and unfreezes nothing."""
-    beside = run.optimizers[0].made if run.optimizers else None
-    for flag in (True, False):
-        names = [name for name, value in run.trace.module_flags() if value is flag]
-        lines = sets_on_modules(run.trace, beside, flag) if beside is not None and names else []
-        if not lines:
-            continue
-        stay = "frozen, and get no gradient" if flag else "trained all the same"
-        many = len(names) > 1
-        yield StepFinding(
-            kind="flagged",
-            heading=f"requires_grad = {flag} was set on {listed(names)}, where it has no effect",
-            frame=lines[0] if len(lines) == 1 else None,
-            paragraph=(
-                f"{'These are modules' if many else 'This is a module'}: there the assignment makes"
-                " a new attribute that torch does not look at, and the parameters inside are"
-                f" {stay}. Call requires_grad_({flag}) on the module, or set requires_grad of each"
-                " of its parameters."
-            ),
-        )
-
-
-def sharing(run: RunSteps) -> Iterator[StepFinding]:
-    """Different parameters in one memory: each gets its own gradient, and each is stepped."""
-    held = {row.name for each in run.optimizers for row in each.held if row.had_grad}
-    shared: dict[tuple[int, str], dict[int, ForwardTensorRow]] = {}
-    for op in (
-        run.trace.forward_ops(run.passes[-1].id, limit=_MOST_OPS) if held and run.passes else ()
-    ):
-        for row in op.inputs:
-            if row.parameter in held and row.memory >= 0 and row.is_leaf and row.requires_grad:
-                shared.setdefault((row.memory, str(row.shape)), {})[row.tensor] = row
-    for rows in shared.values():
-        if len(rows) < 2 or not _is_one(rows.values()):
-            continue
-        tied = [
-            op
-            for op in run.trace.forward_ops(limit=_MOST_OPS)
-            if op.name == _SETS_DATA and op.inputs and op.inputs[0].tensor in rows
-        ]
-        names = [row.parameter for row in rows.values()]
-        if tied and rows[tied[-1].inputs[0].tensor].parameter == names[-1]:
-            names.reverse()
-        through = "They are tied through .data: torch" if tied else "Torch"
-        yield StepFinding(
-            kind="sharing",
-            heading=f"{listed(names)} are {len(names)} parameters that share one memory",
-            frame=tied[-1].frame if tied else None,
-            paragraph=(
-                f"{through} knows them as separate parameters. Each gets only its own part of the"
-                " gradient, and the optimizer moves the same numbers once for each, with moments"
-                f" of its own. Assign the parameter itself: {names[0]} = {names[1]}."
-            ),
-        )
-
-
-def _is_one(rows: Iterable[ForwardTensorRow]) -> bool:
-    """Whether tensors of one memory hold the same numbers: they are no parts of a larger one."""
-    measured = {row.health[-4:] for row in rows if row.health is not None}
-    return len(measured) == 1 and all(least != most for least, most, *_ in measured)
 
 
 def frozen(run: RunSteps) -> Iterator[StepFinding]:

@@ -261,7 +261,7 @@ def is_unfrozen(trace: Trace, beside: Frame) -> bool:
         ),
     )
     return bool(found) or any(
-        not _is_false(node.value) for _, node, _ in _sets_requires_grad(trace, beside)
+        not _is_false(node.value) for node in _sets_requires_grad(trace, beside)
     )
 
 
@@ -279,46 +279,22 @@ def freezing(trace: Trace, beside: Frame, part: str) -> Frame | None:
     }
     for frame in calls(trace, beside, lambda _, name: name.endswith("requires_grad_")):
         found[frame.line] = frame.function
-    found |= {node.lineno: beside.function for _, node, _ in _sets_requires_grad(trace, beside)}
+    found |= {node.lineno: beside.function for node in _sets_requires_grad(trace, beside)}
     if len(found) != 1:
         return None
     ((line, function),) = found.items()
     return Frame(beside.file, line, function, False, lines[line - 1].strip())
 
 
-def sets_on_modules(trace: Trace, beside: Frame, value: bool) -> list[Frame]:
-    """The lines of the file of a frame that set ``requires_grad`` of what is no parameter by name.
-
-    Args:
-        trace: holds the text of the file.
-        beside: of the program's own code.
-        value: what they set it to.
-    """
-    lines = trace.source(beside.file)
-    of_parameters = {
-        ast.unparse(name)
-        for node in ast.walk(parsed(lines))
-        if isinstance(node, ast.For | ast.comprehension) and "parameters" in ast.unparse(node.iter)
-        for name in ast.walk(node.target)
-        if isinstance(name, ast.Name)
-    }
+def _sets_requires_grad(trace: Trace, beside: Frame) -> list[ast.Assign]:
     return [
-        Frame(beside.file, node.lineno, function, False, lines[node.lineno - 1].strip())
-        for function, node, owner in _sets_requires_grad(trace, beside)
-        if isinstance(node.value, ast.Constant)
-        and node.value.value is value
-        and owner not in {*of_parameters, "self"}
-    ]
-
-
-def _sets_requires_grad(trace: Trace, beside: Frame) -> list[tuple[str, ast.Assign, str]]:
-    """Such assignments, each with its function and with that of which they set it."""
-    return [
-        (function, node, ast.unparse(each.value))
-        for function, node in with_functions(parsed(trace.source(beside.file)))
+        node
+        for node in ast.walk(parsed(trace.source(beside.file)))
         if isinstance(node, ast.Assign)
-        for each in node.targets
-        if isinstance(each, ast.Attribute) and each.attr == "requires_grad"
+        and any(
+            isinstance(each, ast.Attribute) and each.attr == "requires_grad"
+            for each in node.targets
+        )
     ]
 
 
