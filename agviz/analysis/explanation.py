@@ -160,7 +160,7 @@ class Explanation:
         least = "" if self.elements is not None and not self.elements.sample else which
         rest = " ".join([self.heading, self.line or "", self.source, more]).split()
         said = ""
-        for about, is_brief in ((which, False), (least, False), (least, True)):
+        for about, is_brief in ((which, False), (least, False), (least, True), ("", True)):
             told = [*self._what(about), *self._remedy(), *self._onwards(is_brief=is_brief)]
             said = " ".join(told)
             if len(rest) + len(said.split()) <= _MOST_WORDS:
@@ -349,7 +349,7 @@ class Explanation:
             yield f"It reached {results} of torch.autograd.grad."
         if not is_brief:
             yield from self._elsewhere()
-        yield from self._later()
+            yield from self._later()
 
     def _elsewhere(self) -> Iterator[str]:
         """What else made non-finite gradients of finite ones."""
