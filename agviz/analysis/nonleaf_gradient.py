@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps.finding import StepFinding
-from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, Frame
+    from agviz.traces.rows import ForwardOpRow
+
+
+_PARAMETRIZED: Final = "torch/nn/utils/parametrize.py"
 
 
 def nonleaf_gradient(trace: Trace) -> StepFinding | None:
@@ -21,33 +23,33 @@ def nonleaf_gradient(trace: Trace) -> StepFinding | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    found: list[tuple[ForwardOpRow, Frame]] = []
     for op in trace.gradient_reads():
         tensor = op.inputs[0] if op.inputs else None
         if tensor is None or op.frame is None or not op.stack or op.stack[-1].hidden:
             continue
         made = trace.forward_giving(tensor.tensor, tensor.version, op.id)
         if made is not None and any(row.tensor == tensor.tensor for row in made.outputs):
-            found.append((made, op.frame))
-    if found:
-        made, read = found[0]
-        alike = sum(str(other.frame) == str(made.frame) for other, _ in found)
-        return _no_leaf(made, read, alike)
+            return _no_leaf(made, op)
     by_line = {op.line: op for op in trace.gradient_requests()}
     late = (_late(trace, op) for op in by_line.values())
     return next((each for each in late if each is not None), None)
 
 
-def _no_leaf(made: ForwardOpRow, read: Frame, reads: int) -> StepFinding:
+def _no_leaf(made: ForwardOpRow, reading: ForwardOpRow) -> StepFinding:
     """What a function gave, whose ``.grad`` a line reads."""
-    frame = made.frame
+    frame, read = made.frame, reading.frame
     at = "" if frame is None else f" at {frame}"
     remedy = (
         "If it is to be trained, make it a leaf: compute its value first, then call"
         " requires_grad_() on it. If only its gradient is wanted, call retain_grad() on it before"
         " backward."
     )
-    if frame is not None and (frame.file, frame.line) == (read.file, read.line):
+    if any(each.file.endswith(_PARAMETRIZED) for each in made.stack):
+        remedy = (
+            "It is computed anew by a parametrization each time it is read; leaves, with their"
+            " gradients, are what it is computed of (module.parametrizations)."
+        )
+    elif frame == read and made.graph_task != reading.graph_task:
         remedy = (
             "This line reads the gradient of what it made itself in the step before: it binds the"
             " name to a new tensor, where it should write into the old one. Write under"
@@ -61,10 +63,7 @@ def _no_leaf(made: ForwardOpRow, read: Frame, reads: int) -> StepFinding:
             f"The tensor is what {made.name} gave{at}, and its .grad was read at {read}. torch puts"
             f" gradients into leaves only. {remedy}"
         ),
-        evidence=(
-            f"{plural(reads, 'read')} of .grad of such tensors",
-            *(f"made at {each}" for each in made.stack if not each.hidden),
-        ),
+        evidence=tuple(f"made at {each}" for each in made.stack if not each.hidden),
     )
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agviz.analysis.faint import Faint
+    from agviz.analysis.lineage import Cut
     from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
@@ -78,6 +79,7 @@ _ONE_ENTRY: Final = (
 )
 _IGNORED: Final = "Look at what makes the targets, or leave such batches out."
 _OF_NUMBERS: Final = "Look at what it is given: that is not zero."
+_STEPPED: Final = ("Ceil", "Floor", "Heaviside", "Round", "Sgn", "Sign", "Trunc")
 _OF_MORE: Final = "Take it over more numbers, or leave it out."
 _ONE_WAY: Final = "If only one of the ways is meant, detach() what the other leads through."
 _FUNCTIONAL: Final = (
@@ -557,6 +559,8 @@ class _Why:
             row = row._replace(reason=reason, advice=LOGITS_TOO_LARGE)
         elif end.ways:
             row = self._parted(row, end)
+        elif end.node.short_name.startswith(_STEPPED) and (cut := self._beside(row.parameter)):
+            row = row._replace(reason=f"{row.reason}; the way around it is cut at {cut.frame}")
         elif op is not None and end.cause is Cause.DROPPED:
             row = self._dropped_at(row, op)
         elif op is not None and (made := self._zeros_made(end, op)) is not None:
@@ -568,6 +572,12 @@ class _Why:
         elif op is not None:
             row = row._replace(advice=self._advice_of(end, op))
         return row
+
+    def _beside(self, parameter: str) -> Cut | None:
+        """The one detach on another way from a parameter to the loss; None: not one."""
+        cuts = () if self._lineage is None else self._lineage.cuts(parameter)
+        found = [cut for cut in cuts if cut.cause is Cause.DETACH]
+        return found[0] if len(found) == 1 else None
 
     def _parted(self, row: GradientRow, end: Vanished) -> GradientRow:
         """The row of gradients that cancel, with the line at which their ways part."""

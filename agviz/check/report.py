@@ -193,21 +193,16 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
 def _recurrent(watch: GradientWatch) -> Iterator[Verdict]:
     for each in reversed(watch.recurrent.found()):
         samples, steps = each.shape[each.axis], each.shape[1 - each.axis]
-        said = (
+        yield _found(
+            f"{each.layer} takes samples for steps: batch_first does not fit",
+            watch.frame(each.captured),
             f"With batch_first={each.axis == 0}, {each.layer} reads its input as {steps:,} steps of"
             f" {samples:,} samples. Of its output one sample is used"
-            f"{_at(watch.frame(each.uses[0]))}, and nothing of the others."
+            f"{_at(watch.frame(each.uses[0]))}, and nothing of the others. If it was meant for the"
+            " last step, or the first, each result and its gradient is of other samples: make the"
+            " layer with the other batch_first, transpose its input, or take it along the other"
+            " axis.",
         )
-        if each.axis:
-            heading = f"{each.layer} runs over the batch: it takes the samples for steps"
-            said += (
-                " Where the batch comes first, each result, and its gradient, depends on other"
-                " samples. Make the layer with batch_first=True, or transpose its input."
-            )
-        else:
-            heading = f"one sample of the batch is taken for a step of {each.layer}"
-            said += " To take the last step of all samples, write [:, -1]."
-        yield _found(heading, watch.frame(each.captured), said)
 
 
 def _derivatives(watch: GradientWatch) -> Iterator[Verdict]:

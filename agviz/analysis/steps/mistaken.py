@@ -29,16 +29,14 @@ def flagged(run: RunSteps) -> Iterator[StepFinding]:
         if not lines:
             continue
         stay = "frozen, and get no gradient" if flag else "trained all the same"
-        many = len(names) > 1
         yield StepFinding(
             kind="flagged",
             heading=f"requires_grad = {flag} was set on {listed(names)}, where it has no effect",
             frame=lines[0] if len(lines) == 1 else None,
             paragraph=(
-                f"{'These are modules' if many else 'This is a module'}: there the assignment makes"
-                " a new attribute that torch does not look at, and the parameters inside are"
-                f" {stay}. Call requires_grad_({flag}) on the module, or set requires_grad of each"
-                " of its parameters."
+                "On a module the assignment makes a new attribute that torch does not look at: the"
+                f" parameters inside are {stay}. Call requires_grad_({flag}) on the module, or set"
+                " requires_grad of each of its parameters."
             ),
         )
 
