@@ -35,10 +35,11 @@ from agviz.record.ring_store import RingStore
 from agviz.record.steps.observer import StepObserver
 from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
 from agviz.signals import SignalListener
+from agviz.words.paths import absolute, shown
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes
 from agviz_engine.engines import EXACT, choose
-from agviz_engine.errors import UnsupportedTorchError
+from agviz_engine.errors import UnsupportedTorchError, comes_from_outside
 from agviz_engine.instruments import Instrument, Live, Registry
 from agviz_engine.support import remark
 
@@ -123,7 +124,7 @@ class Recording(Instrument):
                 why = why or _without_advice(str(error))
                 continue
             if why:
-                say(f"{why}; this program is recorded into {self.path} instead")
+                say(f"{why}; this program is recorded into {shown(self.path)} instead")
             return recorder
         self.path, self._is_over = wanted, True
         say(f"{why}; the program goes on without being recorded")
@@ -138,6 +139,7 @@ class Recording(Instrument):
         self.path = of_rank(self.path)
         if not self._replace and os.path.isfile(self.path):  # noqa: PTH113 # raises nothing
             self.path = beside(self.path)
+        self.path = absolute(self.path)
         options = self.options
         self.recorder = Recorder(
             self.path,
@@ -221,7 +223,9 @@ class Recording(Instrument):
         """
         try:
             self.start()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program has no part in it
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self.stop()
             if self.recorder is not None:
                 self.recorder.path.unlink(missing_ok=True)
@@ -373,6 +377,9 @@ class Recording(Instrument):
             if recorder is not None and recorder.file.stopped:
                 said += f" until recording stopped ({recorder.file.stopped})"
             return f"{said}, so there is no file"
+        if recorder is not None and recorder.file.is_lost:
+            name = shown(self.path)
+            return f"recorded until the program closed {name}; to look at it: agviz view {name}"
         return outcome(self.path) + (_of_kept_nodes(self.path) if self.options.repro else "")
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:
@@ -665,6 +672,7 @@ def outcome(path: Path) -> str:
     from agviz.analysis.verdict import verdicts
     from agviz.traces.reader import Trace
 
+    name = shown(path)
     try:
         with Trace.open(path) as trace:
             tasks = trace.graph_tasks
@@ -674,16 +682,16 @@ def outcome(path: Path) -> str:
     except TraceError as error:
         return str(error)
     if not tasks and not said.is_found:
-        return f"no backward pass was recorded in {path}"
+        return f"no backward pass was recorded in {name}"
     passes = backward_passes(len(tasks), sum(task.parent >= 0 for task in tasks))
     until = f" until recording stopped ({stopped})" if stopped else ""
-    recorded = f"recorded {passes} in {path}{until}{f' ({covered})' if covered else ''}"
+    recorded = f"recorded {passes} in {name}{until}{f' ({covered})' if covered else ''}"
     if missing:
-        return f"{recorded}; {missing}; to read why: agviz why {path}"
+        return f"{recorded}; {missing}; to read why: agviz why {name}"
     if not said.is_found:
-        return f"{recorded}; to look at it: agviz view {path}"
+        return f"{recorded}; to look at it: agviz view {name}"
     line = f" ({said.line})" if said.line and said.line not in said.heading else ""
-    return f"{recorded}; {said.heading}{line}; to read why: agviz explain {path}"
+    return f"{recorded}; {said.heading}{line}; to read why: agviz explain {name}"
 
 
 def _of_kept_nodes(path: Path) -> str:
@@ -696,7 +704,7 @@ def _of_kept_nodes(path: Path) -> str:
     except TraceError:
         return ""
     if is_any:
-        return f"; to run a node alone: agviz repro {path}"
+        return f"; to run a node alone: agviz repro {shown(path)}"
     return "; --repro has chosen no node that ran"
 
 

@@ -21,8 +21,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from agviz.hang_report import report, say
+from agviz.record.descriptors import identity_of
 from agviz.record.ring_store import RingStore
 from agviz.traces.dumps import SIGNAL
+from agviz.words.paths import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +56,7 @@ class SignalListener:
             say("SIGUSR1 can't be listened to here: start the recording in the main thread")
             return
         self._read, self._write = os.pipe()
+        self._identity = identity_of(self._read)
         os.set_blocking(self._write, False)
         self._handler = self._handle
         self._was_registered = cast("Any", faulthandler).unregister(NUMBER)
@@ -71,7 +74,7 @@ class SignalListener:
         """Leave the signal as it was found, unless somebody else has taken it since."""
         if self._is_set:
             self._restore()
-            with contextlib.suppress(OSError):
+            if identity_of(self._write) == self._identity:
                 os.write(self._write, _STOP)
             self._thread.join(timeout=10.0)
 
@@ -79,8 +82,7 @@ class SignalListener:
         """The same in a child, where the thread does not exist and the pipe is not ours."""
         if self._is_set:
             self._restore()
-            os.close(self._read)
-            os.close(self._write)
+            self._close()
 
     def _restore(self) -> None:
         self._is_set = False
@@ -113,8 +115,12 @@ class SignalListener:
                     self._answer()
                 except Exception as error:  # noqa: BLE001 - whatever happens, the program goes on
                     say(f"where the threads stand can't be told: {error!r}")
-        os.close(self._read)
-        os.close(self._write)
+        self._close()
+
+    def _close(self) -> None:
+        for number in (self._read, self._write):  # unless a program has closed and reused it
+            if identity_of(number) == self._identity:
+                os.close(number)
 
     def _answer(self) -> None:
         recorder = self._recorder()
@@ -127,11 +133,11 @@ class SignalListener:
         fresh = 0 if ring is None else ring.write_down()
         recorder.dump(SIGNAL)
         if not recorder.flush():
-            say(f"the recording has stopped ({before:,} bytes are in {recorder.path})")
+            say(f"the recording has stopped ({before:,} bytes are in {shown(recorder.path)})")
             return
         report(recorder.path)
         if ring is not None:
-            say(f"{fresh} more backward passes are in {recorder.path}")
+            say(f"{fresh} more backward passes are in {shown(recorder.path)}")
 
 
 _listening: weakref.WeakSet[SignalListener] = weakref.WeakSet()

@@ -362,6 +362,48 @@ def test_threads_and_exit_handlers_are_recorded_too(tmp_path: Path) -> None:
     assert "recorded 2 backward passes in" in ours.stderr
 
 
+def test_what_a_program_leaves_open_is_nobodys_business_at_its_end(tmp_path: Path) -> None:
+    """Python ignores it, by filters of warnings that have to be the program's."""
+    program = (
+        "import torch\ntorch.ones(2, requires_grad=True).sum().backward()\nf = open(__file__)\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    ours = agviz("run", "-o", "t.agviz", "program.py", cwd=tmp_path)
+    assert "recorded 1 backward pass in" in ours.stderr
+    assert "ResourceWarning" not in ours.stderr
+
+
+SHY = """
+import torch
+class Shy:
+    def __getattribute__(self, name):
+        raise RuntimeError(f"asked for {name}")
+class Odd(dict):
+    def items(self):
+        raise RuntimeError("asked for items")
+model = torch.nn.Linear(4, 2)
+model.shy, model.odd = [Shy()], Odd(one=1)
+optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
+optimizer.shy = Shy()
+def train(shy, odd):
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+train(Shy(), Odd())
+"""
+
+
+@pytest.mark.parametrize("option", ["--check-forward", "--no-provenance"])
+def test_objects_of_the_program_are_not_asked_for_anything(option: str, tmp_path: Path) -> None:
+    """A lazy one would load what it stands for."""
+    (tmp_path / "program.py").write_text(SHY)
+    ours = agviz("run", "-o", "t.agviz", option, "program.py", cwd=tmp_path)
+    assert ours.returncode == 0
+    assert "recorded 3 backward passes" in ours.stderr
+    assert "asked for" not in ours.stderr
+
+
 RAISES_IN_BACKWARD = """
 import torch
 class Double(torch.autograd.Function):

@@ -164,7 +164,7 @@ from pathlib import Path
 lexists = os.path.lexists
 def late(path):
     found = lexists(path)
-    if str(path) == "t.agviz":
+    if Path(path).name == "t.agviz":
         Path(path).write_text("somebody's")
     return found
 os.path.lexists = late
@@ -468,3 +468,64 @@ def test_the_places_that_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         f"agviz-pkg.train.{own}.agviz"
     ] * 2
     assert not list(tmp_path.iterdir()), "the folders that were not needed are gone"
+
+
+def test_a_program_that_goes_to_another_folder(folder: Path) -> None:
+    """Where it ends, what was recorded is read from where it began."""
+    (folder / "program.py").write_text(
+        """
+import os, shutil, sys, tempfile, torch
+gone = tempfile.mkdtemp()
+os.chdir(gone)
+for _ in range(3):
+    torch.ones(2, requires_grad=True).exp().sum().backward()
+shutil.rmtree(gone)
+print("ran to its end")
+sys.exit(3)
+"""
+    )
+    said = ran(run("-o", "t.agviz", cwd=folder))
+    assert said == [
+        "agviz: recorded 3 backward passes in t.agviz; to look at it: agviz view t.agviz"
+    ]
+
+
+CLOSES = """
+import os, sys, time, torch
+
+def train(passes):
+    for _ in range(passes):
+        model(torch.ones(2, 4)).sum().backward()
+
+model = torch.nn.Linear(4, 4)
+train(20)
+time.sleep(0.6)
+os.closerange(3, 512)
+files = [open(f"mine{number}", "w+b", buffering=0) for number in range(12)]
+for file in files:
+    file.write(b"m" * 100_000)
+train(300)
+time.sleep(0.6)
+train(300)
+for file in files:
+    file.seek(0)
+    assert file.read() == b"m" * 100_000, file.name
+print("ran to its end")
+sys.stdout.flush()
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--on", "signal"), ("--engine", "native")])
+def test_a_program_that_closes_all_files(options: tuple[str, ...], folder: Path) -> None:
+    """Files that it opens then get the numbers that ours had: nothing may be written into them."""
+    (folder / "program.py").write_text(CLOSES)
+    ended = run("-o", "t.agviz", *options, cwd=folder)
+    assert (ended.returncode, ended.stdout) == (3, "ran to its end\n"), ended.stderr
+    for number in range(12):
+        assert (folder / f"mine{number}").read_bytes() == b"m" * 100_000
+    if not options:
+        said = "recorded until the program closed t.agviz; to look at it: agviz view t.agviz"
+        assert f"agviz: {said}\n" in ended.stderr
+        with Trace.open(folder / "t.agviz") as trace:
+            assert 20 <= len(trace.graph_tasks) < 620

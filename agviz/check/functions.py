@@ -13,6 +13,7 @@ from agviz.check.evaluation import Evaluation, EvaluationError, unnoticed
 from agviz.check.probes import Prober, SlopeMatch
 from agviz.words.shapes import write_shape
 from agviz.words.units import plural
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from agviz.check.kept_call import CustomFunction, KeptCall
@@ -88,7 +89,9 @@ def _judge_call(about: CustomFunction, call: KeptCall) -> tuple[list[FunctionFin
                 return _compared(about, call, evaluation)
         except EvaluationError as error:
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - the Function's values may be of any kind
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             reason = f"it can't be called again ({type(error).__name__})"
     return [], reason
 

@@ -58,7 +58,7 @@ class RecurrentOutputs:
 
     def left(self, module: nn.Module, result: Any, capture: Callable[[], Any]) -> None:
         """A module has given ``result``."""
-        if isinstance(module, _ATTENDING):
+        if issubclass(type(module), _ATTENDING):
             inner = next((each for each in module.modules() if hasattr(each, "batch_first")), None)
             first = getattr(inner, "batch_first", False) is True
             self._made(type(module).__name__, first, result, capture())
@@ -66,8 +66,8 @@ class RecurrentOutputs:
     def _made(self, layer: str, is_batch_first: bool, result: Any, captured: Any) -> None:
         if len(self._outputs) >= _MOST:
             return
-        output = result[0] if isinstance(result, tuple) else result
-        if isinstance(output, Tensor) and output.requires_grad and output.dim() == 3:
+        output = result[0] if type(result) is tuple else result
+        if issubclass(type(output), Tensor) and output.requires_grad and output.dim() == 3:
             shape, axis = tuple(output.shape), 0 if is_batch_first else 1
             if min(shape[:2]) > 1:
                 self._outputs[id(output)] = LayerOutput(
@@ -86,7 +86,7 @@ def _is_sample(name: str, args: Sequence[Any], axis: int) -> bool:
         return bool(args[1] == axis)
     if name != "__getitem__" or len(args) < 2:
         return False
-    index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    index = args[1] if type(args[1]) is tuple else (args[1],)
     places = [*index, *[slice(None)] * 2][:2]
     other = places[1 - axis]
-    return type(places[axis]) is int and isinstance(other, slice) and other == slice(None)
+    return type(places[axis]) is int and type(other) is slice and other == slice(None)

@@ -27,6 +27,7 @@ from agviz.record.arguments import tensors_given, words
 from agviz.record.check_forward import CheckForward
 from agviz.record.torch_functions import is_setter
 from agviz.traces.rows import visible
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -167,7 +168,9 @@ class GradientWatch(CheckForward):
                     call.words = words(args, kwargs)
                     call.random_state = random_state(name, next(iter(_tensors(args)), None))
                 call.taped = self.tapes.before(function, name, args, kwargs, call.captured)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
             return None
         return call
@@ -205,7 +208,9 @@ class GradientWatch(CheckForward):
                 self._loss(call, args, kwargs, result)
                 makes_nodes = end > call.first_nr
                 self.tapes.after(call.taped, call.name, args, result, makes_nodes=makes_nodes)
-        except Exception as failure:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as failure:
+            if comes_from_outside(failure):
+                raise
             self._give_up(failure)
 
     def backward_begins(self, roots: Any, gradients: Any, inputs: Any) -> ForwardTape | None:
@@ -228,7 +233,9 @@ class GradientWatch(CheckForward):
             if self.ranks is not None and self._is_listening:
                 with torch._C.DisableTorchFunction():
                     self.ranks.backward_begins(roots)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
         return tape
 
@@ -237,7 +244,9 @@ class GradientWatch(CheckForward):
         try:
             with torch._C.DisableTorchFunction():
                 self.tapes.backward_ended(tape)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
 
     def grad_gave(self, roots: Any, inputs: Any, result: Any) -> None:
@@ -246,7 +255,9 @@ class GradientWatch(CheckForward):
             if self._is_listening:
                 with torch._C.DisableTorchFunction():
                     self.derivatives.given(roots, inputs, result, self._capture())
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
 
     def backward_left(self) -> None:
@@ -255,7 +266,9 @@ class GradientWatch(CheckForward):
             if self.ranks is not None and self._is_listening:
                 with torch._C.DisableTorchFunction():
                     self.ranks.backward_ended()
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
 
     def _entered(self, module: Module, args: Any) -> None:
@@ -267,7 +280,9 @@ class GradientWatch(CheckForward):
         try:
             if self._is_listening:
                 self.recurrent.left(module, output, self._capture)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
         self.tapes.left()
 

@@ -67,6 +67,7 @@ from agviz.record.options import (
 )
 from agviz.recording import Recording, default_name, say
 from agviz.spawning import record_children
+from agviz.words.paths import shown
 from agviz_engine.engines import ENGINES
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def execute(arguments: argparse.Namespace) -> Callable[[], int] | int:
             raise AgvizError("a debugger shows what is recorded, and it can be recorded nowhere")
         return program.run
     if recorder.file.has_replaced:
-        say(f"{recorder.path} was an earlier trace and is replaced")
+        say(f"{shown(recorder.path)} was an earlier trace and is replaced")
     debugging = debugging_of(recording, arguments)
 
     def start() -> None:

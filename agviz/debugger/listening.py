@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.debugger.messages import Said, as_said
 from agviz.debugger.protocol import encode
 from agviz.errors import AgvizError
+from agviz.record.descriptors import identity_of
 from agviz.traces.contents import is_alive
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class Listening:
             raise AgvizError(f"no socket can be made at {self.path}: {error.strerror}") from None
         self._is_over = False
         self._pid = os.getpid()
+        self._identity = identity_of(self._socket.fileno())
         _listening.add(self)
         self._socket.setblocking(waits)
         if waits:
@@ -183,20 +185,30 @@ class Listening:
     def stop(self) -> None:
         """Listen no longer; who is attached stays so."""
         self._is_over = True
+        is_ours = self._is_ours()
         if os.getpid() == self._pid:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                if is_ours:
+                    self._socket.shutdown(socket.SHUT_RDWR)
             with contextlib.suppress(OSError):
                 self.path.unlink()
-        self._socket.close()
+        if is_ours:
+            self._socket.close()
+        else:
+            self._socket.detach()
+
+    def _is_ours(self) -> bool:
+        """Whether the descriptor is what it was: a program may close it, and reuse its number."""
+        return identity_of(self._socket.fileno()) == self._identity
 
     def look(self) -> None:
         """Serve a viewer that has come, on a thread of its own; does not raise."""
-        with contextlib.suppress(OSError):  # nobody has come, or the program closed all its files
-            self._begin_with(self._socket.accept()[0])
+        with contextlib.suppress(OSError):  # nobody has come
+            if self._is_ours():
+                self._begin_with(self._socket.accept()[0])
 
     def _accept(self) -> None:
-        while not self._is_over:
+        while not self._is_over and self._is_ours():
             try:
                 connection, _ = self._socket.accept()
             except OSError:

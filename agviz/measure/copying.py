@@ -16,6 +16,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from agviz.measure.health import name_of, same_memory, shape_of, unwrapped, why_unknown
+from agviz_engine.errors import comes_from_outside
 from agviz_engine.tensor_facts import COMPRESSED
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ def parts(gradient: Tensor) -> Parts:
             unknown=_why_not(gradient),
         )
         return found if found.unknown else _filled(found, gradient)
-    except Exception as error:  # noqa: BLE001 - an exotic tensor must not end the user's backward
+    except Exception as error:
+        if comes_from_outside(error):
+            raise
         return Parts("", None, "", coalesced=False, parts=(), unknown=type(error).__name__)
 
 

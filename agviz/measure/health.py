@@ -39,6 +39,7 @@ from agviz.measure.elements import (
 )
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
+from agviz_engine.errors import comes_from_outside
 from agviz_engine.instruments import own_packages
 from agviz_engine.tensor_facts import (
     COMPRESSED,
@@ -238,14 +239,18 @@ def measure(gradient: Tensor) -> Health:
         facts = (name_of(gradient.dtype), shape_of(gradient), str(gradient.device), layout)
         numel = gradient.numel()
         sizes = numel if type(numel) is int else 0, held_bytes(gradient)
-    except Exception as error:  # noqa: BLE001 - an exotic tensor must not end the user's backward
+    except Exception as error:
+        if comes_from_outside(error):
+            raise
         return unknown(type(error).__name__)
     why = why_unknown(gradient)
     if why:
         return _unknown(facts, sizes, why)
     try:
         whole = _remembered(gradient)
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:
+        if comes_from_outside(error):
+            raise
         return _unknown(facts, sizes, type(error).__name__)
     known = whole if whole.finite else None
     return Health(

@@ -15,6 +15,7 @@ from torch import Tensor
 from agviz.measure.health import measure, unknown, unseen
 from agviz.measure.saved_tensors import raw_saved
 from agviz.measure.values import Looked, SavedValue
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +47,9 @@ def measured(ref: NodeRef) -> tuple[SavedValue, ...]:
                 found.append(saved)
                 if len(found) == _MOST:
                     break
-    except Exception:
+    except Exception as error:
+        if comes_from_outside(error):
+            raise
         log.exception("what a node saved could not be looked at; gradients are not affected")
     return tuple(found)
 

@@ -21,6 +21,7 @@ from agviz.measure import copying
 from agviz.measure.health import name_of, unseen, why_unknown
 from agviz.repro.isolated_node import NAMESPACES, AtenCall, GivenTensor
 from agviz.repro.safetensors import CODES, StoredTensor
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -101,13 +102,17 @@ class AtenCalls(TorchDispatchMode):
         written: tuple[list[Any], dict[str, Any]] | None = None
         try:
             written = self._before(func, args, kwargs)
-        except Exception as error:  # noqa: BLE001 - the program's call is made all the same
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self.why_not = _why(error)
         result = func(*args, **kwargs)
         if written is not None:
             try:
                 self._after(func, *written, args, kwargs, result)
-            except Exception as error:  # noqa: BLE001 - the same
+            except Exception as error:
+                if comes_from_outside(error):
+                    raise
                 self.why_not = _why(error)
         return result
 

@@ -37,6 +37,7 @@ from agviz.record.swapping import when_swapped
 from agviz.record.tensor_identity import NO_MEMORY, Identities
 from agviz.traces.forward import INSIDE, READS_GRADIENT
 from agviz_engine.emit import Emitter
+from agviz_engine.errors import comes_from_outside
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.tensor_facts import UNKNOWN_NODE, node_nr_reader
 from agviz_engine.thread_state import current, program_ran
@@ -293,7 +294,9 @@ class CheckForward:
                     self._described(place, tensor, measures=n < most, if_news=True)
                     for n, (place, tensor) in enumerate(tensors_of(args, kwargs))
                 ]
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
             return None
         return call
@@ -354,7 +357,9 @@ class CheckForward:
             )
             if len(self._waiting) > _MOST_WAITING:
                 self._forget_older_half()
-        except Exception as failure:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as failure:
+            if comes_from_outside(failure):
+                raise
             self._give_up(failure)
 
     def _forget_tensor(self, tensor: Tensor) -> Callable[[], None]:

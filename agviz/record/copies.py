@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.measure.recent import Recent
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +181,9 @@ class Copier:
                     found = _without(found, f"no room within {self.room.most:,} bytes")
                 try:
                     taken = [copying.contents(part) for _, part in found.parts]
-                except Exception as error:  # noqa: BLE001 - the user's backward goes on
+                except Exception as error:
+                    if comes_from_outside(error):
+                        raise
                     self.room.given_back(found.nbytes)
                     found, taken = _without(found, type(error).__name__), []
                 contents = [CopiedBytes(data, self.room) for data in taken]

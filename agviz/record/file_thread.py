@@ -22,6 +22,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agviz.errors import TraceError
+from agviz.record.descriptors import FilesLostError
 from agviz.record.forward_ops import ForwardOps
 from agviz.record.journal import Journal
 from agviz.record.new_file import alone_in, create, remove
@@ -37,6 +38,7 @@ from agviz.record.writer import (
     Writer,
 )
 from agviz.traces.dumps import TIMEOUT
+from agviz.words.paths import shown
 from agviz.words.safe import clean
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -125,6 +127,8 @@ class FileThread:
         self._writing = threading.RLock()
         self.stopped = ""
         """Why the recording has come to a regular end before it was closed."""
+        self.is_lost = False
+        """Whether the program has closed the file: nothing of this process may touch it again."""
         self._thread: threading.Thread | None = None
         """None: the file has not been opened."""
         _threads.add(self)
@@ -162,7 +166,7 @@ class FileThread:
             unopened = self._opened.exception()
         if unopened is not None:
             remove(self.path)
-            name = clean(os.fspath(self.path))
+            name = clean(os.fspath(shown(self.path)))
             raise TraceError(
                 f"{name} can't be written ({unopened}); choose another place to record into"
             ) from unopened
@@ -228,7 +232,9 @@ class FileThread:
         """End the recording with a warning: the file ``why``."""
         self._forget()
         log.warning(
-            "%s %s: recording has stopped, the program goes on", clean(os.fspath(self.path)), why
+            "%s %s: recording has stopped, the program goes on",
+            clean(os.fspath(shown(self.path))),
+            why,
         )
         if self.when_stopped is not None:
             self.when_stopped()
@@ -268,9 +274,12 @@ class FileThread:
                 self._complete(writer)
             if self.stopped:
                 self._forget()
+        except FilesLostError as error:
+            self.is_lost = True
+            self.stop(f"can't be written any longer ({error})")
         except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
             self.stop(f"can't be written any longer ({error})")
-            with contextlib.suppress(sqlite3.Error):
+            with contextlib.suppress(sqlite3.Error, FilesLostError):
                 writer.write_meta({"stopped": str(error)})
         finally:
             with contextlib.suppress(sqlite3.Error):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import agviz_engine
 from agviz.traces.rows import Frame
 from agviz.traces.schema import SOURCE_LIMIT
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +69,9 @@ class Files:
                 if not path.is_file() or path.stat().st_size > _MOST_BYTES:
                     return []
             return linecache.getlines(file)
-        except Exception:  # noqa: BLE001 - whatever happens here, the recording goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             return []
 
     def _shown(self, file: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.record.files import Files
 from agviz.record.live_graphs import is_time_to_look
 from agviz.traces.hook_counts import HookCount
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,9 @@ class HookCounts:
             return None
         try:
             return self._count(graph_task, names)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._is_off = True
             log.warning("hooks are no longer counted (%r)", error)
             return None

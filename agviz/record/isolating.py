@@ -31,6 +31,7 @@ from agviz.record.aten_calls import AtenCalls, CantIsolateError, described, plac
 from agviz.record.selection import chosen_nodes
 from agviz.repro.isolated_node import SETTINGS, GivenTensor, IsolatedNode, encode
 from agviz.traces.isolated import Isolated
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -138,7 +139,9 @@ class NodeIsolator:
                 with unpacking.second_run(unpacked):
                     again = self._again(calls, ref, inputs)
                 self._finish(graph_task, ref, calls, inputs, again, outputs)
-        except Exception as error:  # noqa: BLE001 - the user's backward goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._cant(graph_task, ref, error)
         return result
 
@@ -165,7 +168,9 @@ class NodeIsolator:
         try:
             if self._chosen is not None or self._has_broken(graph_task, inputs, outputs):
                 self._finish(graph_task, ref, calls, inputs, outputs, outputs)
-        except Exception as error:  # noqa: BLE001 - the user's backward goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._cant(graph_task, ref, error)
         return outputs
 

@@ -34,6 +34,7 @@ from agviz.traces.live_graphs import (
     is_doubled,
 )
 from agviz_engine import alive
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -167,7 +168,9 @@ class LiveGraphs:
         try:
             with self._lock:
                 return self._begin(task)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._is_off = True
             log.warning("graphs that stay alive are no longer recorded (%r)", error)
             return None

@@ -20,8 +20,10 @@ from bisect import bisect_right
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from agviz.record.kinds import is_a
 from agviz.record.parameter_norms import ParameterNorms
 from agviz.record.swapping import when_swapped
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -480,7 +482,9 @@ class Names:
                 self._keep_given(thread, place, args)
             stack.append((module, place))
             thread.mark(self._next_number(), place, place)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
 
     def _left(self, module: Module, args: Any, output: Any) -> None:  # noqa: ARG002
@@ -496,7 +500,9 @@ class Names:
             while left is not module:
                 left, _ = stack.pop()
                 thread.mark(self._next_number(), None, stack[-1][1] if stack else None)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
 
     def _keep_given(self, thread: _Thread, place: _Place, args: tuple[Any, ...]) -> None:
@@ -506,7 +512,7 @@ class Names:
         tensors by place stands for it.
         """
         for each in args:
-            if isinstance(each, self._tensor):
+            if is_a(each, self._tensor):
                 thread.has_given = True
                 self._given.append((weakref.ref(each), place.root.has_parameters))
 

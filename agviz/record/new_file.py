@@ -23,6 +23,7 @@ from agviz.errors import TraceError
 from agviz.record.writer import PAGE_BYTES, on_local_disk, write_meta
 from agviz.traces import schema
 from agviz.traces.contents import is_alive
+from agviz.words.paths import shown
 from agviz.words.safe import clean
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def create(
         agviz.errors.TraceError: the path can't be written, holds something that is no trace, or
             another process is recording into it.
     """
-    name = clean(os.fspath(path))
+    name = clean(os.fspath(shown(path)))
     try:
         _check_place(path, name)
         is_taken = os.path.lexists(path)
@@ -135,7 +136,7 @@ def _check_place(path: Path, name: str) -> None:
         raise TraceError(f"{name} is a folder; give the name of a file to record into")
     if not path.parent.is_dir():
         raise TraceError(
-            f"there is no folder {clean(str(path.parent))}; make it, then record again"
+            f"there is no folder {clean(str(shown(path).parent))}; make it, then record again"
         )
 
 

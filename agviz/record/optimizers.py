@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from agviz.record.frame_locals import locals_of
 from agviz.record.global_hooks import STEP_BEGINS, STEP_ENDS, GlobalHooks
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +104,9 @@ class OptimizerSteps:
                     begin_ns=None if begun is None else begun.begin_ns,
                     thread=current().thread_id,
                 )
-            except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+            except Exception as error:
+                if comes_from_outside(error):
+                    raise
                 self.stop()
                 log.warning("steps of optimizers are no longer recorded (%r)", error)
 

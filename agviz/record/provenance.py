@@ -29,6 +29,7 @@ from agviz.record.capturing import MOST_FRAMES, line_of
 from agviz.record.files import Files
 from agviz.record.writer import Origins
 from agviz.traces.dumps import CallSite
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -207,7 +208,9 @@ class Provenance:
                 if ref.saves_tensors or ref.is_custom_function:
                     for number, each in enumerate(self.saved(ref.node)):
                         saved += ref.index, number, *each
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
         return Origins(graph_task, functools.partial(self._resolved, captured), saved)
 
@@ -235,7 +238,9 @@ class Provenance:
     def _resolved(self, captured: list[Any]) -> list[tuple[Frame, ...]]:
         try:
             return self.resolve(captured)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
             return []
 

@@ -47,7 +47,7 @@ from agviz.traces.roots import Roots
 from agviz.traces.run_facts import ForwardCalls
 from agviz_engine import events
 from agviz_engine.emissions import CHECKED
-from agviz_engine.errors import text_of
+from agviz_engine.errors import comes_from_outside, text_of
 from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
 from agviz_engine.instruments import Instrument, Live, own_packages
 
@@ -484,7 +484,9 @@ class Recorder(Instrument):
                 parameter=self._owner,
                 memory=self._memory,
             )
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the recording goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             log.warning("which saved tensor was modified is not recorded (%r)", error)
             return
         if found is not None:

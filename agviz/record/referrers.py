@@ -10,6 +10,7 @@ from types import CellType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.frame_locals import locals_of
+from agviz.record.kinds import is_a
 from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, TENSOR
 from agviz_engine import alive
 
@@ -82,7 +83,7 @@ class Referrers:
         own = self._own | {id(asked)} | set(map(id, self._owners.values()))
         found: dict[int, dict[int, Any]] = {id(each): {} for each in asked}
         for owner in alive.referrers(asked):
-            if id(owner) not in own and not isinstance(owner, FrameType):
+            if id(owner) not in own and not is_a(owner, FrameType):
                 _note(owner, found, _DEPTH - 1)
         for identity, owners in found.items():
             self._owners[identity] = [*owners.values()]
@@ -98,7 +99,7 @@ class Referrers:
             found = self._by_name(other, thing, what)
             if found is not None and not (depth and self._is_stored(other)):
                 return found
-            if isinstance(other, _CONTAINERS) or _is_of_library(other) or found is not None:
+            if is_a(other, *_CONTAINERS) or _is_of_library(other) or found is not None:
                 containers.append(other)
                 named = found or named
         for container in containers if depth else ():
@@ -113,14 +114,14 @@ class Referrers:
 
     def _by_name(self, owner: object, thing: object, what: str) -> Named | None:
         """How the owner of a reference calls what it refers to; None: it has no name for it."""
-        if isinstance(owner, CellType):
+        if is_a(owner, CellType):
             function = self._function_of(owner)
             if function is None:
                 return None
             return Named(CLOSURE, function.__name__, "", self._definition(function))
-        if isinstance(owner, _LRU_CACHE):
+        if is_a(owner, _LRU_CACHE):
             cached = owner.__wrapped__
-            at = self._definition(cached) if isinstance(cached, FunctionType) else None
+            at = self._definition(cached) if is_a(cached, FunctionType) else None
             return Named(CONTAINER, getattr(cached, "__qualname__", ""), "lru_cache of", at)
         node = self._object_of(owner) if type(owner) is dict else owner
         if _is_cycle(node, thing):
@@ -144,7 +145,7 @@ class Referrers:
         if "__name__" in scope and "__builtins__" in scope:
             return name
         owner = self._object_of(scope)
-        if isinstance(owner, ModuleType):
+        if is_a(owner, ModuleType):
             return name
         is_known = owner is not None and not _is_of_library(owner) and not _is_ours(type(owner))
         return None if not is_known else f"{type(owner).__name__}.{name}"
@@ -162,8 +163,8 @@ class Referrers:
         """Whether it is an object that is in a list or its like with several others."""
         import torch
 
-        known = torch.nn.Module | torch.autograd.function.BackwardCFunction
-        if type(owner) in (*_CONTAINERS, CellType, _LRU_CACHE) or isinstance(owner, known):
+        known = (torch.nn.Module, torch.autograd.function.BackwardCFunction)
+        if type(owner) in (*_CONTAINERS, CellType, _LRU_CACHE) or is_a(owner, *known):
             return False
         return any(
             type(each) in {list, deque} and len(each) >= _LEAST_STORED for each in self._of(owner)
@@ -173,7 +174,7 @@ class Referrers:
         for closure in self._of(cell):
             if type(closure) is tuple:
                 for function in self._of(closure):
-                    if isinstance(function, FunctionType) and function.__closure__ is closure:
+                    if is_a(function, FunctionType) and function.__closure__ is closure:
                         return function
         return None
 
@@ -204,7 +205,7 @@ def _may_be_asked(owner: object) -> bool:
     """Whether a name may be found at what refers to it: all its objects refer to a class."""
     if type(owner) is dict:
         return "__builtins__" not in owner
-    return not isinstance(owner, type | ModuleType | FunctionType)
+    return not is_a(owner, type, ModuleType, FunctionType)
 
 
 def _running() -> Iterator[FrameType]:
@@ -228,7 +229,7 @@ def _variable(frames: Sequence[FrameType], thing: object) -> str | None:
 
 def _key_of(scope: Any, thing: object) -> str | None:
     for key, value in list(scope.items()):
-        if value is thing and isinstance(key, str):
+        if value is thing and is_a(key, str):
             return key
     return None
 
@@ -256,14 +257,14 @@ def _is_cycle(owner: object, thing: object) -> bool:
     """Whether a custom Function's node refers to what it gave, itself or in a container."""
     import torch
 
-    if not isinstance(owner, torch.autograd.function.BackwardCFunction):
+    if not is_a(owner, torch.autograd.function.BackwardCFunction):
         return False
     parts: list[object] = [thing]
-    if isinstance(thing, dict):
+    if is_a(thing, dict):
         parts = [*thing.values()]
-    elif isinstance(thing, list | tuple | set | frozenset | deque):
+    elif is_a(thing, list, tuple, set, frozenset, deque):
         parts = [*thing]
-    return any(isinstance(each, torch.Tensor) and id(each.grad_fn) == id(owner) for each in parts)
+    return any(is_a(each, torch.Tensor) and id(each.grad_fn) == id(owner) for each in parts)
 
 
 def _own_dict(owner: object) -> dict[str, Any] | None:

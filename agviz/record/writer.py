@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.measure.values import NUMBERS
 from agviz.record.deleting import delete
+from agviz.record.descriptors import Descriptors, FilesLostError, leave_open
 from agviz.record.forward_ops import ForwardOps
 from agviz.record.retention import SHARE_OF_EVENTS, Retention
 from agviz.record.tensor_types import TensorTypes
@@ -207,6 +208,7 @@ class Writer:
             self._database.execute("PRAGMA journal_mode = WAL")
             # Only who has read once holds the lock by which others see that the file is in use.
             self._database.execute("SELECT count(*) FROM meta").fetchone()
+        self._descriptors = Descriptors(path)
         self._database.execute("PRAGMA synchronous = NORMAL")
         self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB:d}")
         self._database.execute("PRAGMA temp_store = MEMORY")
@@ -240,6 +242,7 @@ class Writer:
             counts: of the values to be taken (:attr:`Journal.counts`); None: all.
         """
         events, numbers = journal.counts if counts is None else counts
+        self._descriptors.check()
         self._database.execute("BEGIN IMMEDIATE")
         try:
             self._insert_events(journal.events, events)
@@ -252,7 +255,10 @@ class Writer:
             self._insert("tensor_type", new_types, columns=_COLUMNS["tensor_type"])
             self._insert("string", list(chain.from_iterable(self._new_strings)), columns=2)
             self._new_strings = []
+            self._descriptors.check()
             self._database.execute("COMMIT")
+        except FilesLostError:
+            raise
         except BaseException:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
@@ -260,10 +266,12 @@ class Writer:
 
     def write_meta(self, facts: Mapping[str, Any]) -> None:
         """Set some of the facts in ``meta``."""
+        self._descriptors.check()
         write_meta(self._database, facts)
 
     def build_indexes(self) -> None:
         """Have events be found by what they are and where; done once, at the end."""
+        self._descriptors.check()
         self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB_FOR_INDEXES:d}")
         for statement in schema.INDEXES.values():
             self._database.execute(statement)
@@ -288,6 +296,7 @@ class Writer:
     @property
     def used(self) -> int:
         """Bytes of the pages in which something is written."""
+        self._descriptors.check()
         (used,) = self._database.execute(
             "SELECT (page_count - freelist_count) * page_size"
             " FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
@@ -324,12 +333,18 @@ class Writer:
     def store(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Add rows to a table that is worked out from the others, in one transaction."""
         if rows:
+            self._descriptors.check()
             self._database.execute("BEGIN IMMEDIATE")
             self._insert(table, list(chain.from_iterable(rows)), columns=len(rows[0]))
             self._database.execute("COMMIT")
 
     def close(self) -> None:
         """Leave one self-contained file behind."""
+        try:
+            self._descriptors.check()
+        except FilesLostError:
+            leave_open(self._database)
+            return
         try:
             self._database.execute("PRAGMA busy_timeout = 500")
             self._database.execute("PRAGMA journal_mode = DELETE")

@@ -16,6 +16,7 @@ from agviz.record.options import Options
 from agviz.recording import Recording, in_the_way
 from agviz.testing.slug import TEARDOWN, TestPart
 from agviz.traces.dumps import TIMEOUT
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +116,9 @@ class Attempt:
     def _start(self) -> None:
         try:
             self._recording.start()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the test has no part in it
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._recording.stop()
             self._problem = in_the_way(error)
 

@@ -35,6 +35,7 @@ from agviz.testing.terminal import show
 from agviz.testing.timeouts import set_timer
 from agviz.testing.verified import Verified
 from agviz.words.safe import clean
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -307,7 +308,9 @@ class PluginSession:
         """Call ``write``; what goes wrong is told at the end, and no more."""
         try:
             return write() or ""
-        except Exception as error:  # noqa: BLE001 - whatever it is, the tests have no part in it
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._problems.append(_problem(error))
             return ""
 
@@ -439,7 +442,9 @@ class PluginSession:
 
             with attempt.open() as trace:
                 said = "\n".join(map(clean, lines(judge_passes(trace, first))))
-        except Exception as wrong:  # noqa: BLE001 - whatever it is, the test has no part in it
+        except Exception as wrong:
+            if comes_from_outside(wrong):
+                raise
             said = f"! {_problem(wrong)}"
         add_section(report, said)
 
@@ -448,7 +453,9 @@ class PluginSession:
         data = nothing(attempt.run)
         try:
             self._keep(attempt, failing, data)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the test has no part in it
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             data["problem"] = _problem(error)
         data["has_failed"] = failing is not None
         data["has_recorded"] = attempt.has_recorded
@@ -528,7 +535,9 @@ class PluginSession:
                     from agviz.testing.artefacts import leave
 
                     leave(folder, data, Failing(said=report.longreprtext))
-                except Exception as error:  # noqa: BLE001 - as in _part
+                except Exception as error:
+                    if comes_from_outside(error):
+                        raise
                     data["problem"] = _problem(error)
                 break
         data["has_failed"] = True

@@ -31,6 +31,7 @@ from agviz.verify.findings import ComparisonOutcome, ComparisonReport, PassCompa
 from agviz.verify.state import ProgramState
 from agviz.verify.watching import Watcher, watched_natively
 from agviz.words.shapes import write_shape
+from agviz_engine.errors import comes_from_outside
 from agviz_engine.thread_state import current
 
 if TYPE_CHECKING:
@@ -258,7 +259,9 @@ def _taking_down(run: PassRun) -> Iterator[None]:
     """What goes wrong in our own work is no exception of the program."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 # tensors can be anything, the program goes on
+    except Exception as error:  # tensors can be anything, the program goes on
+        if comes_from_outside(error):
+            raise
         run.not_taken = run.not_taken or f"{type(error).__name__}: {error}"
 
 

@@ -504,7 +504,7 @@ class Engine:
         try:
             if graph_task.history is not None:
                 graph_task.history.keep(thread.local_ready_queue, task)
-            if thread.interrupt is not None:
+            if thread.interrupts:
                 interrupt.strike(thread)
             if graph_task.streams is not None:
                 self._evaluate_on_stream(thread, graph_task, graph_task.streams, ref, task)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from agviz_engine.emissions import JOURNALED
+from agviz_engine.errors import comes_from_outside
 from agviz_engine.events import EVENT_TYPES, Event
 
 if TYPE_CHECKING:
@@ -412,7 +413,9 @@ class Registry:
         for listener in listeners:
             try:
                 listener(event, live)
-            except Exception:
+            except Exception as error:
+                if comes_from_outside(error):
+                    raise
                 instrument = getattr(listener, "__self__", None)
                 log.exception(
                     "instrument %s raised on %s and is disabled; gradients are not affected",

@@ -1,25 +1,27 @@
-"""Ctrl-C during a backward pass.
+"""Signals during a backward pass.
 
 Note [Interrupts]
 ~~~~~~~~~~~~~~~~~
 Python handles a signal between any two bytecodes of the main thread. Torch's engine has none, so
 KeyboardInterrupt strikes in a hook or a custom Function, or when backward returns. In an engine
 made of bytecodes it would strike everywhere: between the taking of a thread-local and the ``try``
-that gives it back, for example. So SIGINT is held back while it would strike the engine, until the
-next node that this thread runs, or else until the pass is over. Where other code runs, which may
-wait for long, it strikes at once: :func:`_strikes_engine` looks whose frame it is.
+that gives it back, for example. So a signal is held back while its handler would strike the engine,
+until the next node that this thread runs, or else until the pass is over. Where other code runs,
+which may wait for long, it strikes at once: :func:`_strikes_engine` looks whose frame it is.
 
-Other signals are left alone: a handler that raises for one of them can break a running pass.
+That holds for all signals in :data:`_NUMBERS` with a handler in Python: one for SIGALRM may raise
+as well, and so does the one that torch's DataLoader has for SIGCHLD.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz_engine.instruments import own_packages
 from agviz_engine.thread_state import NO_DEVICE, EngineThread, current
@@ -28,6 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from agviz_engine.thread_state import Handler
+
+_signal: Any = importlib.import_module("_signal")
+"""What ``signal`` wraps, without enums: 1 us a pass in place of 25."""
+_NUMBERS: Final = sorted(
+    int(each)
+    for each in signal.valid_signals() & set(signal.Signals)
+    if each.name not in {"SIGKILL", "SIGSTOP", "SIGUSR1", "SIGUSR2"}
+)
+"""To set a handler in Python, and be it the one that is there, takes a signal from ``faulthandler``
+(``register(SIGUSR1, chain=True)``): those that it is used with are let be."""
 _HELPERS = sys.stdlib_module_names | {"torch"}
 
 
@@ -45,48 +58,51 @@ def _strikes_engine(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Hold SIGINT back for the length of a backward pass, see Note [Interrupts].
+    """Hold signals back for the length of a backward pass, see Note [Interrupts].
 
-    Does nothing inside another pass, on other threads than the main one, and where SIGINT has no
+    Does nothing inside another pass, on other threads than the main one, and where no signal has a
     handler in Python.
 
     Raises:
         KeyboardInterrupt: SIGINT came and no node was left to raise it; or whatever else the
-            program's own handler raises.
+            program's own handlers raise.
     """
     thread = current()
     outermost = thread.worker_device == NO_DEVICE
     if not outermost or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before):
-        yield
-        return
+    found = {number: _signal.getsignal(number) for number in _NUMBERS}
+    handlers: dict[int, Handler] = {n: each for n, each in found.items() if callable(each)}
 
     def handle(number: int, frame: FrameType | None) -> None:
         if _strikes_engine(frame):
-            thread.interrupt = before
+            thread.interrupts.append((number, handlers[number]))
         else:
-            before(number, frame)
+            handlers[number](number, frame)
 
-    signal.signal(signal.SIGINT, handle)
+    for number in handlers:
+        _signal.signal(number, handle)
     try:
         yield
     finally:
-        now = signal.signal(signal.SIGINT, before)
-        if now is not handle:  # the program set another one meanwhile
-            signal.signal(signal.SIGINT, now)
-        if thread.interrupt is not None:
+        for number, handler in handlers.items():
+            now = _signal.signal(number, handler)
+            if now is not handle:  # the program set another one meanwhile
+                _signal.signal(number, now)
+        if thread.interrupts:
             strike(thread)
 
 
 def strike(thread: EngineThread) -> None:
-    """Call the program's handler of the SIGINT that was held back on ``thread``, the current one.
+    """Call the program's handlers of what was held back on ``thread``, the current one.
 
     Raises:
-        KeyboardInterrupt: this is what Python's own handler does.
+        KeyboardInterrupt: this is what Python's own handler of SIGINT does.
     """
-    before, thread.interrupt = thread.interrupt, None
-    if before is not None:
-        before(signal.SIGINT, inspect.currentframe())
+    number, handler = thread.interrupts.pop(0)
+    try:
+        handler(number, inspect.currentframe())
+    finally:
+        if thread.interrupts:
+            strike(thread)

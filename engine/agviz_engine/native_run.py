@@ -401,7 +401,25 @@ def create_graph_warning() -> str:
         for warn_always in (False, True):
             torch.set_warn_always(warn_always)
             ENGINE.run_backward((_HOST,), (_ONE,), True, True, (), accumulate_grad=True)
+    _look_at_filters()
     return str(said[-1].message)
+
+
+class _UnheardWarning(Warning):
+    pass
+
+
+def _look_at_filters() -> None:
+    """Have CPython look at the filters of warnings, which ``catch_warnings`` has put back.
+
+    Its C code goes by those that it looked at last once the module ``warnings`` is gone: without
+    this, a program that leaves a file open would end with a ResourceWarning that nobody asked for.
+    """
+    warnings.filterwarnings("ignore", category=_UnheardWarning)
+    warnings.warn_explicit("", _UnheardWarning, "", 0)
+    cast("list[Any]", warnings.filters)[:] = [
+        one for one in warnings.filters if one[2] is not _UnheardWarning
+    ]
 
 
 def _flush() -> None:

@@ -54,6 +54,10 @@ kind of hook, as ``HookCalled`` has it; graph task; node; the hook or callback, 
 calls several hooks in one go. A plain tuple: one is made for every node."""
 
 
+Handler: TypeAlias = "Callable[[int, FrameType | None], Any]"
+"""Of a signal."""
+
+
 class EngineThread:
     """The ``thread_local`` variables of ``engine.cpp``, under their names, for one thread."""
 
@@ -68,7 +72,7 @@ class EngineThread:
         "failing",
         "hosts",
         "inferred_queue",
-        "interrupt",
+        "interrupts",
         "live",
         "local_ready_queue",
         "outer_checkpoint_valid",
@@ -96,8 +100,8 @@ class EngineThread:
         self.inferred_queue: InferredQueue[GraphTask] = InferredQueue(CPU_QUEUE)
         """What torch's own ``local_ready_queue`` holds while its engine is observed."""
         self.live: Live | None = None
-        self.interrupt: Callable[[int, FrameType | None], Any] | None = None
-        """The program's handler of a SIGINT that is held back, see Note [Interrupts]."""
+        self.interrupts: list[tuple[int, Handler]] = []
+        """Signals that are held back, and the program's handlers, see Note [Interrupts]."""
         self.announced = 0
         """Generation of the registry that this thread was last announced to."""
         self.doing: Doing | None = None

@@ -25,7 +25,7 @@ def leftovers() -> list[str]:
         "a graph task": thread.current_graph_task is not None,
         "a node": thread.current_node is not None,
         "an invalid checkpoint": not thread.checkpoint_valid,
-        "an interrupt": thread.interrupt is not None,
+        "an interrupt": bool(thread.interrupts),
         "live objects": thread.live is not None,
         "a task in the caller's queue": not thread.local_ready_queue.empty(),
         "a pass that counts as running": ours.activity.passes != 0,

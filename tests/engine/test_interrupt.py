@@ -239,6 +239,45 @@ def test_a_handler_that_a_hook_sets_stays(handler: Callable[[Any], None]) -> Non
     assert signal.getsignal(signal.SIGINT) is own
 
 
+class _LateError(Exception):
+    """What a handler of SIGALRM raises here."""
+
+
+def test_every_signal_is_held_back() -> None:
+    """Timeouts come by SIGALRM, and the handler raises."""
+
+    def late(number: int, _frame: FrameType | None) -> None:
+        calls.append(number)
+        raise _LateError
+
+    calls: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGCHLD)}
+    strikes = eval(  # noqa: S307 - as _strike_engine
+        "lambda *_: [strike(number) for number in numbers]",
+        {"__package__": "agviz_engine", "strike": signal.raise_signal, "numbers": list(before)},
+    )
+    expected = _program()
+    for number in before:
+        signal.signal(number, late)
+    try:
+        x = leaf(3)
+        y = x.exp()
+        assert y.grad_fn is not None
+        y.grad_fn.register_hook(strikes)
+        with installed():
+            with pytest.raises(_LateError) as caught:
+                y.backward(torch.ones(3))
+            assert isinstance(caught.value.__context__, _LateError), "both handlers are called"
+            assert x.grad is None
+            assert calls == list(before)
+            assert [signal.getsignal(number) for number in before] == [late, late]
+            assert leftovers() == []
+            assert same_value(_program(), expected)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_an_ignored_signal_stays_ignored(handler: Callable[[Any], None]) -> None:
     handler(signal.SIG_IGN)
     y = leaf(3).exp()

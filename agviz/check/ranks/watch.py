@@ -45,6 +45,7 @@ from agviz.record.arguments import tensors_given, tensors_of
 from agviz.record.global_hooks import MODULE_PLACED, STEP_BEGINS, GlobalHooks
 from agviz.record.ranks.calls import CollectiveCalls
 from agviz.record.ranks.conversions import Conversions
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -207,7 +208,9 @@ class RankWatch:
         try:
             if len(given) == 2:
                 self._note_call(module, args, *given)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
 
     def _note_call(self, module: Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -370,7 +373,9 @@ class RankWatch:
                 note = self._step(number, step, states)
             if note.parameters:
                 self._kept[number] = [*self._kept.get(number, [])[:1], note]
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
 
     def _step(self, number: int, step: int, states: list[_State]) -> StepNote:

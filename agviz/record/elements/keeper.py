@@ -14,6 +14,7 @@ from torch.nn import RNNBase
 from agviz.measure.health import unseen
 from agviz.record.elements import finding
 from agviz.traces.elements import NO_NODE, NO_OP, AxesNote, AxisRow, LocatedElements
+from agviz_engine.errors import comes_from_outside
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class ElementKeeper:
         self._left -= 1
         try:
             return self._of_node(graph_task, ref, outputs)
-        except Exception:
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             log.debug("which elements are not finite is not recorded", exc_info=True)
             return None
 
@@ -81,7 +84,9 @@ class ElementKeeper:
                 walk = self._walk()
                 walk.follow(_edge(ref, output), found[0].first)
             return _located((graph_task, ref.index, NO_OP, output), found[0], walk.notes, found[1])
-        except Exception:
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             log.debug("which element is largest is not recorded", exc_info=True)
             return None
 
@@ -113,7 +118,9 @@ class ElementKeeper:
                     walk.look_at_data(tensor, found.first, function)
             place = NO_GRAPH_TASK, NO_NODE, op, number
             return _located(place, found, walk.notes)
-        except Exception:
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             log.debug("which elements are not finite is not recorded", exc_info=True)
             return None
 

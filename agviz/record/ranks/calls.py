@@ -25,6 +25,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.record.frame_locals import locals_of
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -169,7 +170,9 @@ class CollectiveCalls:
             for _, frame in itertools.islice(self._frames(sys._getframe(2)), _CALLERS):
                 with locals_of(frame) as variables:
                     found += _names_in(variables, tensors[0])
-        except Exception as error:  # noqa: BLE001 - the program's collective goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._looked = MOST_NAMED
             log.warning("names of what collectives are given are no longer recorded (%r)", error)
             return ()

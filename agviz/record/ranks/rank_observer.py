@@ -26,6 +26,7 @@ from agviz.traces.distributed import (
     Scheduled,
     Synchronisation,
 )
+from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -143,7 +144,9 @@ class RankObserver:
     def _guarded(self, act: Callable[..., None], *args: Any) -> None:
         try:
             act(*args)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program has no part in it
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._is_over, self._is_at_work = True, False
             log.warning("what this rank does with the others is no longer recorded (%r)", error)
 

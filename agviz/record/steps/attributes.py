@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.record.kinds import is_a
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -46,7 +48,7 @@ def module_flags(modules: Sequence[tuple[str, Module]]) -> list[tuple[str, bool]
     for label, root in modules:
         for path, module in root.named_modules():
             flag = vars(module).get("requires_grad")
-            if isinstance(flag, bool) and len(found) < _MOST_FLAGS:
+            if type(flag) is bool and len(found) < _MOST_FLAGS:
                 wants = {one.requires_grad for one in module.parameters()}
                 if wants == {not flag}:
                     found.append((".".join(filter(None, [label, path])), flag))
@@ -58,15 +60,18 @@ def _places(tensor: Tensor, value: Any) -> Iterator[str]:
     from torch.nn import Module
 
     items: list[tuple[str, Any]] = []
-    if isinstance(value, list | tuple):
-        items = [(f"[{number}]", item) for number, item in enumerate(value[:_MOST_ITEMS])]
-    elif isinstance(value, dict):
-        some = itertools.islice(value.items(), _MOST_ITEMS)
-        items = [(f"[{key!r}]", item) for key, item in some if isinstance(key, str | int)]
+    # What a class of the program has in place of these methods is not called.
+    if is_a(value, list, tuple):
+        kind: Any = list if is_a(value, list) else tuple
+        some = itertools.islice(kind.__iter__(value), _MOST_ITEMS)
+        items = [(f"[{number}]", item) for number, item in enumerate(some)]
+    elif is_a(value, dict):
+        pairs = itertools.islice(dict.items(value), _MOST_ITEMS)
+        items = [(f"[{key!r}]", item) for key, item in pairs if type(key) in {str, int}]
     for place, item in [("", value), *items]:
         if item is tensor:
             yield place
-        elif place and isinstance(item, Module):
+        elif place and is_a(item, Module):
             yield from (f"{place}.{name}" for name in _names(tensor, item))
 
 

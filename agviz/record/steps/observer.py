@@ -15,6 +15,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.record.kinds import is_a
 from agviz.record.steps.attributes import module_flags
 from agviz.record.steps.finiteness import not_finite
 from agviz.record.steps.kept import KeptGradients
@@ -29,6 +30,7 @@ from agviz.traces.step_facts import (
     StepFacts,
     UnheldLeaf,
 )
+from agviz_engine.errors import comes_from_outside
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
@@ -188,7 +190,9 @@ class StepObserver:
         try:
             with self._lock:
                 return act(*args)
-        except Exception as error:  # noqa: BLE001 - whatever happens here, the user's program goes on
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._is_over = True
             log.warning("what optimizers hold is no longer recorded (%r)", error)
             return None
@@ -358,6 +362,6 @@ def _number(value: object) -> float | None:
     """A rate as a number; None: it has none, or it lies on a device that would be waited for."""
     from torch import Tensor
 
-    if isinstance(value, Tensor):
+    if is_a(value, Tensor):
         return value.item() if value.device.type == "cpu" and value.numel() == 1 else None
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if is_a(value, int, float) else None

@@ -25,7 +25,7 @@ from agviz_engine.emissions import (
     next_seq,
     took,
 )
-from agviz_engine.errors import text_of
+from agviz_engine.errors import comes_from_outside, text_of
 from agviz_engine.graph_task import GraphRoot
 from agviz_engine.nonfinite_check import check_outputs
 from agviz_engine.observe.node_hooks import NodeHooks
@@ -115,6 +115,8 @@ class ObservedPass:
         """Nodes that have started and not ended."""
         self.last: NodeRef | None = None
         """The node that ended last."""
+        self._device_threads: set[EngineThread] = set()
+        """Torch's own threads that ran nodes of it."""
         self._is_inferring = True
         self._queue = self.thread.inferred_queue
         """That of the calling thread."""
@@ -204,6 +206,9 @@ class ObservedPass:
         self._hooks.take_off()
         self._discard()
         self._arrived.clear()
+        for thread in self._device_threads:
+            if thread.live is not None and thread.live.graph_task is self.graph_task:
+                thread.live = None  # or the graph would stay alive until the thread's next pass
 
     def _discard(self) -> None:
         """Leave no task of this pass in a queue, where passes inside it or beside it meet them."""
@@ -215,7 +220,9 @@ class ObservedPass:
         """Call ``act``, a step of observing, of which the program must feel nothing."""
         try:
             act()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program has no part in it
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
@@ -238,6 +245,8 @@ class ObservedPass:
             thread = here.thread
             if thread.announced != self.engine.registry.generation:
                 self.engine.announce(thread, ref)
+            if thread is not self.thread:
+                self._device_threads.add(thread)
             thread.doing = thread.around, NODE, self.graph_task, ref, None
             is_known = ref.index in self.running
             self.running[ref.index] = ref
@@ -247,10 +256,12 @@ class ObservedPass:
             replaced = None if is_known else self._took(thread, ref, gradients)
             if changed:
                 self._hook_inferred(ref, gradients)
-        except Exception as error:  # noqa: BLE001 - the program must not feel it
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
             return None
-        if ref.is_custom_function and thread.interrupt is not None:
+        if ref.is_custom_function and thread.interrupts:
             interrupt.strike(thread)
         return replaced
 
@@ -266,7 +277,9 @@ class ObservedPass:
                 self._accumulated(ref)
             self._ended(thread, ref, outputs)
             thread.doing = thread.around
-        except Exception as error:  # noqa: BLE001 - the program must not feel it
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
             self._give_up(error)
 
     # -- what happens to a node -----------------------------------------------------------------

@@ -23,7 +23,7 @@ from agviz_engine import deep_graphs, events, interrupt
 from agviz_engine.backward_call import UNJUDGED, parse, unseen_by_dynamo, why_native
 from agviz_engine.device_threads import real_device
 from agviz_engine.emit import Emitter
-from agviz_engine.errors import text_of
+from agviz_engine.errors import comes_from_outside, text_of
 from agviz_engine.gradient_edge import root_edge
 from agviz_engine.graph_task import Edge, GraphRoot, GraphTask
 from agviz_engine.graph_walk import collecting_nothing, walk
@@ -98,11 +98,13 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         reason = UNJUDGED if call is None else why_native()
         if call is None or reason is not None:
             return self._delegate(reason or "", args, kwargs)
+        thread = current()
+        outer = thread.doing, thread.around, thread.live
         observed = self._prepared(call)
         if observed is None:
+            thread.live = outer[2]
             return call_as_caller(_native.run_backward, *args, **kwargs)
-        thread, graph_task = current(), observed.graph_task
-        outer = thread.doing, thread.around, thread.live
+        graph_task = observed.graph_task
         thread.around = thread.doing
         with collecting_nothing():
             observed.guarded(observed.begin)
@@ -164,6 +166,8 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             self._walk(graph_task, call)
             observed = ObservedPass(self, graph_task, call.grad_tensors)
         except Exception as error:
+            if comes_from_outside(error):
+                raise
             log.exception("a backward pass could not be observed; it runs all the same")
             self.registry.lose(error)
             return None

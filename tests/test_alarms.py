@@ -1,0 +1,150 @@
+"""What a signal's handler or another thread raises reaches the program, wherever it strikes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agviz_engine.errors import comes_from_outside
+from tests.test_cli_run import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROGRAM = """
+import random, signal, sys, torch
+
+class Late(Exception):
+    pass
+
+def late(number, frame):
+    global raised
+    raised += 1
+    raise Late
+
+raised = caught = 0
+draw = random.Random(0)
+torch.manual_seed(0)
+layers = [layer for _ in range(6) for layer in (torch.nn.Linear(8, 8), torch.nn.Tanh())]
+model = torch.nn.Sequential(*layers)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+signal.signal(signal.SIGALRM, late)
+for _ in range(80):
+    torch.set_grad_enabled(True)  # torch's own guards do not hold against a handler that raises
+    try:
+        signal.setitimer(signal.ITIMER_REAL, draw.uniform(0.0005, 0.012), 0.2)
+        while True:
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).square().sum().backward()
+            optimizer.step()
+    except Late:
+        caught += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(raised, caught)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--engine", "native"), ("--check-forward",)])
+def test_a_timeout_always_reaches_the_program(options: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", *options, "train.py"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    raised, caught = map(int, done.stdout.split())
+    # Python itself drops what is raised in the callback of a weak reference, and says so.
+    dropped = done.stderr.count("Late\n") + done.stderr.count("Late: ")
+    assert caught == 80
+    assert raised <= caught + dropped, done.stderr
+    assert "no longer recorded" not in done.stderr
+
+
+def _in_our_place(function: Any) -> Any:
+    """The function as one of agviz."""
+    place = {**function.__globals__, "__package__": "agviz.record"}
+    return type(function)(function.__code__, place, closure=function.__closure__)
+
+
+def _error_of(act: Any) -> Exception:
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - it is looked at
+        return error
+    raise AssertionError("it raises")
+
+
+class _Handler:
+    def __call__(self, number: int, frame: Any) -> None:
+        raise OSError(number, "mine")
+
+    def method(self, number: int, frame: Any) -> None:
+        raise OSError(number, "mine")
+
+    @staticmethod
+    def of(word: str, number: int, frame: Any) -> None:
+        raise OSError(number, word)
+
+
+@pytest.mark.parametrize(
+    "handler", [_Handler(), _Handler().method, functools.partial(_Handler.of, "mine")]
+)
+def test_what_a_handler_raises_is_the_programs(handler: Any) -> None:
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        error = _error_of(_in_our_place(lambda: signal.raise_signal(signal.SIGALRM)))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert isinstance(error, OSError)
+    assert not comes_from_outside(error), "its handler is set no more"
+    before = signal.signal(signal.SIGALRM, handler)
+    assert comes_from_outside(error)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_what_another_thread_raises_is_the_programs() -> None:
+    class Stopped(Exception):  # noqa: N818 - as programs name them
+        pass
+
+    def waits() -> None:
+        begun.set()
+        while True:
+            pass
+
+    begun = threading.Event()
+    found: list[Exception] = []
+    thread = threading.Thread(target=lambda: found.append(_error_of(_in_our_place(waits))))
+    thread.start()
+    begun.wait()
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Stopped)
+    )
+    thread.join()
+    assert comes_from_outside(found[0])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: dict[str, int]()["key"],
+        lambda: (1,)[int("1")],
+        lambda: next(iter(())),
+        lambda: int("x"),
+        lambda: getattr(object(), "a" + "b"),
+        lambda: _Handler()(1, None),
+    ],
+)
+def test_what_goes_wrong_in_agviz_is_not(act: Any) -> None:
+    assert not comes_from_outside(_error_of(_in_our_place(act)))
