@@ -339,7 +339,7 @@ def test_parameters_that_share_one_memory(tmp_path: Path) -> None:
 def test_a_parameter_that_nobody_fills(tmp_path: Path) -> None:
     def program(*, is_filled: bool) -> None:
         model = nn.Linear(4, 1)
-        model.weight = nn.Parameter(torch.empty(1, 4))
+        model.weight = type(model.weight)(torch.empty(1, 4))
         if is_filled:
             nn.init.constant_(model.weight, float("nan"))
         model(torch.rand(2, 4)).sum().square().backward()
