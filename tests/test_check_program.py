@@ -444,6 +444,42 @@ def test_views_that_mix_nothing() -> None:
     fine(checked(program))
 
 
+def recurrence_over_the_batch() -> None:
+    outputs, _ = nn.LSTM(3, 4)(torch.randn(9, 6, 3))  # the call
+    outputs[:, -1].sum().backward()
+
+
+def last_sample_for_the_last_step() -> None:
+    outputs, _ = nn.GRU(3, 4, batch_first=True)(torch.randn(9, 6, 3))  # the call
+    outputs[-1].sum().backward()
+
+
+def attention_over_the_batch() -> None:
+    attention = nn.MultiheadAttention(4, 2)
+    x = torch.randn(9, 6, 4)
+    outputs = attention(x, x, x)[0]  # the call
+    outputs[:, 0].sum().backward()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [attention_over_the_batch, last_sample_for_the_last_step, recurrence_over_the_batch],
+)
+def test_a_layer_of_which_one_sample_is_used(program: Callable[[], None]) -> None:
+    found(checked(program), line_of(program, "# the call"), "batch_first", "one sample")
+
+
+def test_recurrent_layers_of_which_all_samples_are_used() -> None:
+    def program() -> None:
+        time_first, _ = nn.LSTM(3, 4)(torch.randn(9, 6, 3))
+        batch_first, _ = nn.LSTM(3, 4, batch_first=True)(torch.randn(6, 9, 3))
+        shown, _ = nn.GRU(3, 4, batch_first=True)(torch.randn(6, 9, 3))
+        assert shown[-1].isfinite().all()  # one of them, to look at
+        (time_first[-1].sum() + batch_first[:, -1].sum() + shown.mean()).backward()
+
+    fine(checked(program))
+
+
 # -- derivatives in losses ----------------------------------------------------------------------
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 import agviz
-from agviz.analysis.normalised_twice import NormalisedTwice
 from agviz.analysis.outcome import Outcome
+from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
 
@@ -81,8 +81,8 @@ def recorded(loss: Callable[[Tensor], Tensor], path: Path) -> tuple[Verdict, ...
 def test_the_loss_is_named(case: str, tmp_path: Path) -> None:
     name, function, loss = WRONG[case]
     (found,) = recorded(loss, tmp_path / "t.agviz")
-    assert isinstance(found.basis, NormalisedTwice)
-    assert (found.basis.loss.name, found.basis.function) == (name, function)
+    assert isinstance(found.basis, StepFinding)
+    assert found.heading.startswith(f"{name} is given the output of a {function}")
     assert found.frame is not None
     assert Path(found.frame.file).name == Path(__file__).name
     assert len(f"{found.heading} {found.paragraph}".split()) <= 100

@@ -20,7 +20,7 @@ from agviz.analysis.why import why
 from tests.answers_support import answered, asked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
 
@@ -250,6 +250,131 @@ def test_two_equal_losses_that_cancel_are_a_fault(tmp_path: Path) -> None:
         (model(x).mean() - model(x).mean()).backward()
 
     assert not asked(tmp_path / "t.agviz", program)["bias"].is_fine
+
+
+def test_a_sample_that_moves_with_its_mean(tmp_path: Path) -> None:
+    mean = nn.Linear(4, 2)
+
+    def program() -> None:
+        policy = Normal(mean(torch.randn(6, 4)), 0.5)
+        action = policy.rsample()
+        (policy.log_prob(action) * torch.randn(6, 1)).mean().backward()  # cause
+
+    row = asked(tmp_path / "t.agviz", program)["weight"]
+    assert row.cause is Cause.CANCELLED
+    assert "part at log_prob(), and one leads through rsample()" in row.reason
+    assert row.frame is not None
+    assert is_cause(row.frame.line), row
+
+
+def test_a_mean_of_one_number_leaves_nothing(tmp_path: Path) -> None:
+    model = nn.Linear(3, 1)
+
+    def program() -> None:
+        gain = torch.tensor([0.7])
+        centred = gain - gain.mean()  # cause
+        (model(torch.rand(1, 3))[:, 0] * centred / 2).sum().backward()
+
+    row = asked(tmp_path / "t.agviz", program)["weight"]
+    assert "mean() over one number is that number itself" in row.reason
+    assert row.frame is not None
+    assert is_cause(row.frame.line), row
+
+
+def test_sampling_the_nearest_pixel_has_no_slope_by_coordinates(tmp_path: Path) -> None:
+    place = nn.Linear(2, 2)
+
+    def program() -> None:
+        grid = place(torch.rand(1, 3, 3, 2)).tanh()
+        image = torch.rand(1, 1, 8, 8)
+        nn.functional.grid_sample(image, grid, mode="nearest", align_corners=False).sum().backward()
+
+    assert "in mode nearest" in asked(tmp_path / "t.agviz", program)["weight"].reason
+
+
+def saliency(*, is_late: bool) -> None:
+    model, image = nn.Linear(4, 3), torch.rand(2, 4)
+    if not is_late:
+        image.requires_grad_()
+    score = model(image).amax(1).sum()
+    if is_late:
+        image.requires_grad_()  # cause
+    score.backward()
+
+
+def test_a_leaf_that_asks_for_its_gradient_too_late(tmp_path: Path) -> None:
+    found = answered(tmp_path / "a.agviz", lambda: saliency(is_late=True))
+    assert "after the forward" in found.heading
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
+    fine = answered(tmp_path / "b.agviz", lambda: saliency(is_late=False))
+    assert fine.outcome is Outcome.NOTHING_UNUSUAL
+
+
+def tied(*, by_data: bool) -> None:
+    embed, output = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+    if by_data:
+        output.weight.data = embed.weight.data  # cause
+    else:
+        output.weight = embed.weight
+    model = nn.Sequential(embed, output)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        loss = nn.functional.cross_entropy(model(torch.arange(5)), torch.arange(5))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_parameters_that_share_one_memory(tmp_path: Path) -> None:
+    found = answered(tmp_path / "a.agviz", lambda: tied(by_data=True))
+    assert "share one memory" in found.heading
+    assert "1.weight = 0.weight" in found.paragraph
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
+    fine = answered(tmp_path / "b.agviz", lambda: tied(by_data=False))
+    assert fine.outcome is Outcome.NOTHING_UNUSUAL
+
+
+def test_a_parameter_that_nobody_fills(tmp_path: Path) -> None:
+    def program(*, is_filled: bool) -> None:
+        model = nn.Linear(4, 1)
+        model.weight = type(model.weight)(torch.empty(1, 4))
+        if is_filled:
+            nn.init.constant_(model.weight, float("nan"))
+        model(torch.rand(2, 4)).sum().square().backward()
+
+    torch.use_deterministic_algorithms(mode=True)  # so that memory without values is NaN
+    try:
+        bare = answered(tmp_path / "a.agviz", lambda: program(is_filled=False))
+        filled = answered(tmp_path / "b.agviz", lambda: program(is_filled=True))
+    finally:
+        torch.use_deterministic_algorithms(mode=False)
+    assert "torch.empty made it" in bare.paragraph
+    assert "torch.empty" not in filled.paragraph
+
+
+def test_a_generator_that_waits_in_no_grad(tmp_path: Path) -> None:
+    model = nn.Linear(3, 1)
+
+    def predictions() -> Iterator[Tensor]:
+        with torch.no_grad():  # cause
+            while True:
+                yield model(torch.rand(2, 3))
+
+    def program() -> None:
+        peek = predictions()
+        model(torch.rand(2, 3)).sum().backward()
+        next(peek)
+        model(torch.rand(2, 3)).sum().backward()
+
+    try:
+        found = answered(tmp_path / "t.agviz", program, "does not require grad")
+    finally:
+        torch.set_grad_enabled(True)
+    assert "predictions is a generator, which waits at its yield" in found.paragraph
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
 
 
 def test_an_expert_without_tokens_is_no_fault(tmp_path: Path) -> None:

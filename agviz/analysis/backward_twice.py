@@ -115,9 +115,12 @@ class BackwardTwice:
         if self.entry is None:
             return "Call backward once, or pass retain_graph=True to the first call."
         if self.kept is not None:
+            name, container = self.kept.name, self.kept.container
+            into = f"put into {container}" if container else "kept from step to step"
             return (
-                f"That is {self.kept.name}, which is put into {self.kept.container} with its graph."
-                f" Put in {self.kept.name}.detach(), or compute it anew in each step."
+                f"That is {name}, which is {into} with its graph."
+                f" {'Put in' if container else 'Carry on'} {name}.detach(), or compute it anew in"
+                " each step."
             )
         if is_same:
             return (

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import assignment
 from agviz.analysis.measures import bad
-from agviz.analysis.program_writes import nonfinite_write
+from agviz.analysis.program_writes import nonfinite_write, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +44,7 @@ _MASKING: Final = frozenset(
     }
 )
 """What puts in an infinity that the program wrote down itself."""
+_EMPTY: Final = "empty"
 WRITING: Final = _MASKING | {"setitem"}
 """What makes no NaN of finite tensors, but may be given one as a number."""
 
@@ -92,6 +93,8 @@ class Blame(NamedTuple):
     """The line that gives the attribute its value that is the parameter, where one does."""
     spoiler: ForwardOpRow | None = None
     """The function by which the program itself made the parameter so; None: none was recorded."""
+    unfilled: ForwardOpRow | None = None
+    """The one that gave it memory that nobody has filled; None: that was not seen."""
 
     @property
     def function(self) -> str:
@@ -194,6 +197,7 @@ class _Way:
                     steps=trace.optimizer_steps_before(trace.graph_tasks.root(self._graph_task)),
                     assigned=assignment(trace, row.parameter.rpartition(".")[2]),
                     spoiler=_spoiler(trace, row.memory),
+                    unfilled=_unfilled(trace, row, op.id),
                 )
             if not health.nan:  # Note [Intended infinities]
                 is_mask = maker is not None and function_name(maker.name) in _MASKING
@@ -270,6 +274,13 @@ class _Way:
 
 def _spoiler(trace: Trace, memory: int) -> ForwardOpRow | None:
     return nonfinite_write(trace, lambda _op, row: row.memory == memory)
+
+
+def _unfilled(trace: Trace, used: ForwardTensorRow, before: int) -> ForwardOpRow | None:
+    """The function that gave a parameter memory without values, where nothing wrote to it since."""
+    ops = [op for op in trace.forward_changes(used.memory, -1) if op.id < before]
+    is_filled = any(row.memory == used.memory for op in ops for row in written(op))
+    return ops[0] if ops and not is_filled and _EMPTY in function_name(ops[0].name) else None
 
 
 def _given(op: ForwardOpRow) -> Iterator[tuple[int, int | None]]:

@@ -135,8 +135,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.HOOK: "Check what the hook returns.",
     Cause.FAINT: "Look at what is multiplied or summed there: a factor is next to nothing, or "
     "terms cancel. An optimizer that rescales gradients, as Adam does, follows rounding noise.",
-    Cause.FAINT_MEETING: "Look at the terms of the forward that cancel there. An optimizer that "
-    "rescales gradients, as Adam does, follows rounding noise.",
+    Cause.FAINT_MEETING: "Look at the terms of the forward that cancel there; Adam and its like "
+    "follow rounding noise.",
     Cause.FAINT_LOSS: "Give the term of the loss a weight if it is to train it.",
     Cause.SHIFT: "Nothing is lost by leaving it out (bias=False).",
     Cause.NO_ELEMENTS: "Look at what chooses (a router, an index, a split) if such batches are to "

@@ -136,6 +136,43 @@ def only_return(trace: Trace, function: Frame | None) -> Frame | None:
     return function._replace(line=found[0]) if len(found) == 1 else None
 
 
+def writes_to_argument(trace: Trace, function: Frame | None) -> Frame | None:
+    """The first line at which a function writes in place to its last argument; None: none does.
+
+    Nor where it binds the argument's name to something else, which may be a copy.
+    """
+    for _, node in with_functions(parsed(trace.source(function.file))) if function else ():
+        if (
+            function is None
+            or not isinstance(node, ast.FunctionDef)
+            or node.lineno != function.line
+            or not node.args.args
+        ):
+            continue
+        name, inside = node.args.args[-1].arg, list(ast.walk(node))
+        bound = {
+            ast.unparse(t) for each in inside if isinstance(each, ast.Assign) for t in each.targets
+        }
+        lines = [each.lineno for each in map(_written, inside) if each and each.id == name]
+        return function._replace(line=lines[0]) if lines and name not in bound else None
+    return None
+
+
+def _written(node: ast.AST) -> ast.Name | None:
+    """The variable to which a node writes in place; None: to none."""
+    target: ast.expr | None = None
+    if isinstance(node, ast.AugAssign):
+        target = node.target
+    elif isinstance(node, ast.Assign):
+        target = next((each for each in node.targets if isinstance(each, ast.Subscript)), None)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        called = node.func.attr
+        is_in_place = called.endswith("_") and not called.endswith("__")
+        target = node.func.value if is_in_place else None
+    target = target.value if isinstance(target, ast.Subscript) else target
+    return target if isinstance(target, ast.Name) else None
+
+
 def only_call(trace: Trace, name: str) -> Frame | None:
     """The one line in the files of the program that calls what has this name; None: not one."""
     found = {
@@ -204,18 +241,12 @@ def writes_to_what_is_made(source: Sequence[str], made: int, after: int) -> tupl
     if not names:
         return "", []
     inside, name = names[0]
-    lines = []
-    for function, node in nodes:
-        targets: list[ast.expr] = []
-        if isinstance(node, ast.AugAssign):
-            targets = [node.target]
-        elif isinstance(node, ast.Assign):
-            targets = [each for each in node.targets if isinstance(each, ast.Subscript)]
-        for each in targets:
-            target = each.value if isinstance(each, ast.Subscript) else each
-            is_it = isinstance(target, ast.Name) and target.id == name
-            if is_it and function == inside and each.lineno > after:
-                lines.append(each.lineno)
+    lines = [
+        target.lineno
+        for function, node in nodes
+        if function == inside and (target := _written(node)) is not None
+        if target.id == name and target.lineno > after
+    ]
     return name, lines
 
 

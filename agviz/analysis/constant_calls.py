@@ -44,6 +44,10 @@ def why_constant(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health |
     if shape is not None and _entries(op, name, shape) == 1:
         what = f"1 class ({write_shape(shape)})" if name == "cross_entropy" else "one entry"
         return f"{name}() over {what} gives {_SOFTMAX.get(name, 0)} whatever it is given"
+    if name == _GRID and "nearest" in op.arguments:
+        return (
+            f"{name}() in mode nearest has a derivative of 0 by its coordinates; bilinear has one"
+        )
     given = op.outputs[0].health if len(op.outputs) == 1 else None
     if given is None or given.numbers < 2 or given.min is None or given.min != given.max:
         return ""

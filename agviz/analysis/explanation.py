@@ -40,7 +40,7 @@ _UNNAMED: Final = "node "
 """And its number: what stands for the name of a leaf that has none."""
 _MOST_NAMES: Final = 4
 _MOST_WORDS: Final = 120
-"""Of an answer that says an index."""
+"""Of an answer: where there are more, indices, names and other places are left out."""
 _MOST_KIN: Final = 16
 """Other origins of which the function of the forward is looked for."""
 
@@ -152,14 +152,20 @@ class Explanation:
     @property
     def paragraph(self) -> str:
         """What happened, what to do, and what it reached."""
-        which = "" if self.elements is None else self.elements.sentence
-        said = self._said(which)
-        words = " ".join([self.heading, self.line or "", self.source, said]).split()
-        is_index = self.elements is not None and not self.elements.sample
-        return self._said("") if is_index and len(words) > _MOST_WORDS else said
+        return self.beside("")
 
-    def _said(self, which: str) -> str:
-        return " ".join([*self._what(which), *self._remedy(), *self._onwards()])
+    def beside(self, more: str) -> str:
+        """The same, of no more words than leave room for what else is said with it."""
+        which = "" if self.elements is None else self.elements.sentence
+        least = "" if self.elements is not None and not self.elements.sample else which
+        rest = " ".join([self.heading, self.line or "", self.source, more]).split()
+        said = ""
+        for about, is_brief in ((which, False), (least, False), (least, True), ("", True)):
+            told = [*self._what(about), *self._remedy(), *self._onwards(is_brief=is_brief)]
+            said = " ".join(told)
+            if len(rest) + len(said.split()) <= _MOST_WORDS:
+                break
+        return said
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
@@ -329,19 +335,21 @@ class Explanation:
         if self.finding is not None:
             yield self.finding.remedy
 
-    def _onwards(self) -> Iterator[str]:
+    def _onwards(self, *, is_brief: bool) -> Iterator[str]:
         named = [name for name in self.reached if not name.startswith(_UNNAMED)]
         shown = ", ".join(named[:_MOST_NAMES])
         more = len(self.reached) - len(named[:_MOST_NAMES])
         names = f": {shown}{f' and {more:,} more' if more > 0 else ''}" if shown else ""
+        names = "" if is_brief else names
         if self.leaves and not (self.spread.captured and not self.reached):
             reached = "It reached" if self.has_ended else "So far it has reached"
             yield f"{reached} {len(self.reached):,} of {plural(self.leaves, 'parameter')}{names}."
         if self.spread.captured:
             results = plural(self.spread.captured, "result")
             yield f"It reached {results} of torch.autograd.grad."
-        yield from self._elsewhere()
-        yield from self._later()
+        if not is_brief:
+            yield from self._elsewhere()
+            yield from self._later()
 
     def _elsewhere(self) -> Iterator[str]:
         """What else made non-finite gradients of finite ones."""

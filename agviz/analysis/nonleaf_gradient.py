@@ -1,104 +1,92 @@
-"""Reads of ``.grad`` of tensors that are no leaves: torch never writes there."""
+"""Tensors whose ``.grad`` stays None: no leaves, and leaves that the graph does not hold."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-from agviz.words.units import plural
+from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, Frame
+    from agviz.traces.rows import ForwardOpRow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NonLeafGradient:
-    """The ``.grad`` of a tensor that a function gave was read, and is None."""
-
-    made: ForwardOpRow
-    """The function that gave the tensor."""
-    read: Frame
-    """The line that read it first."""
-    reads: int
-    """How many such reads of tensors that this line made."""
-    graph_task: None = None
-
-    @property
-    def frame(self) -> Frame | None:
-        """The line that made the tensor."""
-        return self.made.frame or self.read
-
-    @property
-    def heading(self) -> str:
-        """What was read."""
-        return "the gradient of a tensor that is no leaf was read: it stays None"
-
-    @property
-    def paragraph(self) -> str:
-        """Why, and what to do."""
-        return " ".join(self._sentences())
-
-    def _sentences(self) -> Iterator[str]:
-        frame = self.made.frame
-        at = "" if frame is None else f" at {frame}"
-        is_rebound = frame is not None and (frame.file, frame.line) == (
-            self.read.file,
-            self.read.line,
-        )
-        yield (
-            f"The tensor is what {self.made.name} gave{at}, and its .grad was read at"
-            f" {self.read}. torch puts gradients into leaves only."
-        )
-        if is_rebound:
-            yield (
-                "This line reads the gradient of what it made itself in the step before: it binds"
-                " the name to a new tensor, where it should write into the old one. Write under"
-                " torch.no_grad(): w -= rate * w.grad, then w.grad = None; or take an optimizer."
-            )
-            return
-        yield (
-            "If it is to be trained, make it a leaf: compute its value first, then call"
-            " requires_grad_() on it. If only its gradient is wanted, call retain_grad() on it"
-            " before backward."
-        )
-
-    def details(self) -> Iterator[str]:
-        """What the answer rests on, line by line."""
-        yield f"{plural(self.reads, 'read')} of .grad of such tensors"
-        yield from (f"made at {frame}" for frame in self.made.stack if not frame.hidden)
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
-        return {
-            "kind": "nonleaf_gradient",
-            "function": self.made.name,
-            "line": None if self.frame is None else str(self.frame),
-            "read_at": str(self.read),
-            "reads": self.reads,
-        }
+_PARAMETRIZED: Final = "torch/nn/utils/parametrize.py"
 
 
-def nonleaf_gradient(trace: Trace) -> NonLeafGradient | None:
-    """The tensors whose ``.grad`` the program read in vain first; None: there are none.
+def nonleaf_gradient(trace: Trace) -> StepFinding | None:
+    """The tensors whose ``.grad`` the program wants in vain first; None: there are none.
 
-    Only where the forward was recorded, and where a line of the program itself reads it.
+    Only where the forward was recorded, and where a line of the program itself reads it, or asks
+    for it.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    found: list[tuple[ForwardOpRow, Frame]] = []
     for op in trace.gradient_reads():
         tensor = op.inputs[0] if op.inputs else None
         if tensor is None or op.frame is None or not op.stack or op.stack[-1].hidden:
             continue
         made = trace.forward_giving(tensor.tensor, tensor.version, op.id)
         if made is not None and any(row.tensor == tensor.tensor for row in made.outputs):
-            found.append((made, op.frame))
-    if not found:
+            return _no_leaf(made, op)
+    by_line = {op.line: op for op in trace.gradient_requests()}
+    late = (_late(trace, op) for op in by_line.values())
+    return next((each for each in late if each is not None), None)
+
+
+def _no_leaf(made: ForwardOpRow, reading: ForwardOpRow) -> StepFinding:
+    """What a function gave, whose ``.grad`` a line reads."""
+    frame, read = made.frame, reading.frame
+    at = "" if frame is None else f" at {frame}"
+    remedy = (
+        "If it is to be trained, make it a leaf: compute its value first, then call"
+        " requires_grad_() on it. If only its gradient is wanted, call retain_grad() on it before"
+        " backward."
+    )
+    if any(each.file.endswith(_PARAMETRIZED) for each in made.stack):
+        remedy = (
+            "It is computed anew by a parametrization each time it is read; leaves, with their"
+            " gradients, are what it is computed of (module.parametrizations)."
+        )
+    elif frame == read and made.graph_task != reading.graph_task:
+        remedy = (
+            "This line reads the gradient of what it made itself in the step before: it binds the"
+            " name to a new tensor, where it should write into the old one. Write under"
+            " torch.no_grad(): w -= rate * w.grad, then w.grad = None; or take an optimizer."
+        )
+    return StepFinding(
+        kind="no leaf",
+        heading="the gradient of a tensor that is no leaf was read: it stays None",
+        frame=frame or read,
+        paragraph=(
+            f"The tensor is what {made.name} gave{at}, and its .grad was read at {read}. torch puts"
+            f" gradients into leaves only. {remedy}"
+        ),
+        evidence=tuple(f"made at {each}" for each in made.stack if not each.hidden),
+    )
+
+
+def _late(trace: Trace, asked: ForwardOpRow) -> StepFinding | None:
+    """Where a tensor was used before it was made to require a gradient, and not since."""
+    tensor = asked.inputs[0] if asked.inputs else None
+    if tensor is None or tensor.requires_grad or tensor.parameter or asked.frame is None:
         return None
-    made, read = found[0]
-    alike = sum(str(other.frame) == str(made.frame) for other, _ in found)
-    return NonLeafGradient(made=made, read=read, reads=alike)
+    used: ForwardOpRow | None = None
+    for op in trace.forward_taking(tensor.tensor):
+        if op.id > asked.id:
+            return None
+        if op.id < asked.id and op.sequence_nr is not None and op.graph_task == asked.graph_task:
+            used = op
+    if used is None or used.graph_task < 0:
+        return None
+    return StepFinding(
+        kind="late leaf",
+        heading="requires_grad was set after the forward, which had used the tensor before",
+        frame=asked.frame,
+        paragraph=(
+            f"When {used.name} used the tensor at {used.frame}, it did not require a gradient, so"
+            " that the graph does not hold it. Nothing used it later: its .grad stays None. Call"
+            " requires_grad_() on it before the forward."
+        ),
+    )

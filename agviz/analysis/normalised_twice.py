@@ -4,62 +4,88 @@ Note [What a loss is given]
 ``cross_entropy`` and ``binary_cross_entropy_with_logits`` normalise what they are given, and
 ``nll_loss`` takes its logarithm for taken. The graph shows what a loss was given: the node that
 normalised it lies right below that of the loss, but for views and casts. A ``log_softmax`` of a
-``log_softmax`` gives the same, and is left alone.
+``log_softmax`` gives the same, and is left alone. The graph is a recorded one here, and that of a
+running program in ``agviz check``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from agviz.analysis.program_calls import last_passes
+from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, NodeRow
 
 
-class _Loss(NamedTuple):
+_Node = TypeVar("_Node")
+
+
+class Loss(NamedTuple):
     """A loss, by the nodes of which it is made."""
 
     name: str
     nodes: tuple[str, ...]
-    """Beginnings of their names, the loss's own first."""
+    """Beginnings of their names, the loss's own first; empty: it has none of its own."""
+    expects: str
     takes: str
     """What it does with what it is given, or takes it for."""
     remedy: str
 
+    def heading(self, function: str) -> str:
+        """What the loss was given, by the function that gave the probabilities."""
+        return f"{self.name} is given the output of a {function}: it expects {self.expects}"
 
-PROBABILITIES: Final = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
-"""What gives probabilities, by the beginnings of the names of its nodes."""
+    def paragraph(self, function: str, place: str = "") -> str:
+        """What it makes of that, and what to do."""
+        return (
+            f"The {function} is called{place}, and {self.name} {self.takes}. {self.remedy}, without"
+            f" that {function}; apply the {function} only where probabilities are wanted."
+        )
+
+
+_PROBABILITIES: Final = {"Softmax": "softmax", "SafeSoftmax": "softmax", "Sigmoid": "sigmoid"}
+"""What gives probabilities, by the kinds of its nodes."""
 _RESHAPING: Final = (
-    *("Alias", "Clone", "Expand", "Index", "Permute", "Reshape", "Select", "Slice", "Squeeze"),
-    *("T", "ToCopy", "Transpose", "UnsafeView", "Unsqueeze", "View"),
+    *("Alias", "Clone", "Expand", "Index", "Permute", "Reshape", "Select", "Slice", "Split"),
+    *("Squeeze", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView", "Unsqueeze", "View"),
 )
-_LOSSES: Final = (
-    _Loss(
+LOSSES: Final = (
+    Loss(
         "cross_entropy",
         ("NllLoss", "LogSoftmax"),
+        "logits",
         "applies log_softmax to what it is given, so that it is normalised twice: from numbers"
         " between 0 and 1 no class gets far ahead of the others, the loss stays high, and gradients"
         " are small",
         "Give cross_entropy the logits",
     ),
-    _Loss(
+    Loss(
         "binary_cross_entropy_with_logits",
         ("BinaryCrossEntropyWithLogits",),
+        "logits",
         "applies a sigmoid to what it is given, so that it is normalised twice: from numbers"
         " between 0 and 1 it makes probabilities between 0.5 and 0.73, and gradients are small",
         "Give it the logits",
     ),
-    _Loss(
+    Loss(
         "nll_loss",
         ("NllLoss",),
+        "log probabilities",
         "takes what it is given for logarithms of probabilities: without the log the loss is"
         " negative, and its gradient is the same however wrong the prediction is",
         "Use log_softmax instead, or cross_entropy of the logits",
+    ),
+    Loss(
+        "kl_div",
+        (),
+        "log probabilities",
+        "takes its input for logarithms of probabilities: value and gradient are of another"
+        " divergence than is meant",
+        "Use log_softmax or logsigmoid instead",
     ),
 )
 _MOST_NODES: Final = 20_000
@@ -68,59 +94,7 @@ _MOST_STEPS: Final = 8
 """Views and casts between the two."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormalisedTwice:
-    """A loss that was given probabilities. Note [What a loss is given]."""
-
-    graph_task: int
-    loss: _Loss
-    function: str
-    """``softmax`` or ``sigmoid``."""
-    at: NodeRow
-    """The node of the loss."""
-    made: NodeRow
-    """The one of the function."""
-
-    @property
-    def frame(self) -> Frame | None:
-        """The line of the loss; else the one that made the probabilities."""
-        return self.at.frame or self.made.frame
-
-    @property
-    def heading(self) -> str:
-        """What the loss was given."""
-        return f"{self.loss.name} is given the output of a {self.function}"
-
-    @property
-    def paragraph(self) -> str:
-        """What it makes of that, and what to do."""
-        inside = f" in {self.made.module}" if self.made.module else ""
-        at = "" if self.made.frame is None else f" at {self.made.frame}"
-        return (
-            f"The {self.function} is called{at}{inside}, and {self.loss.name}"
-            f" {self.loss.takes}. {self.loss.remedy}, without that {self.function};"
-            f" apply the {self.function} only where probabilities are wanted."
-        )
-
-    def details(self) -> Iterator[str]:
-        """What the answer rests on, line by line."""
-        yield (
-            f"node {self.at.index} ({self.at.name}) of backward pass {self.graph_task} leads to"
-            f" node {self.made.index} ({self.made.name})"
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
-        return {
-            "kind": "normalised_twice",
-            "graph_task": self.graph_task,
-            "loss": self.loss.name,
-            "function": self.function,
-            "made": None if self.made.frame is None else str(self.made.frame),
-        }
-
-
-def normalised_twice(trace: Trace) -> NormalisedTwice | None:
+def normalised_twice(trace: Trace) -> StepFinding | None:
     """A loss of the last pass that was given probabilities, and not what it takes.
 
     Raises:
@@ -131,11 +105,41 @@ def normalised_twice(trace: Trace) -> NormalisedTwice | None:
             continue
         graph = _Graph(trace, task.id)
         for node in range(task.nodes):
-            for loss in _LOSSES:
+            for loss in LOSSES:
                 found = graph.given_to(node, loss)
                 if found is not None:
                     return found
     return None
+
+
+def probabilities(
+    node: _Node | None, name: Callable[[_Node], str], below: Callable[[_Node], _Node | None]
+) -> tuple[_Node, str] | None:
+    """The node that gave probabilities, through views and casts, and its function; None: none did.
+
+    Args:
+        node: of what is asked about.
+        name: of a node, as torch writes it.
+        below: what the gradient of a node's first argument flows to.
+    """
+    node = _past_views(node, name, below)
+    function = "" if node is None else _PROBABILITIES.get(_kind(name(node)), "")
+    return (node, function) if node is not None and function else None
+
+
+def _past_views(
+    node: _Node | None, name: Callable[[_Node], str], below: Callable[[_Node], _Node | None]
+) -> _Node | None:
+    for _ in range(_MOST_STEPS):
+        if node is None or _kind(name(node)) not in _RESHAPING:
+            break
+        node = below(node)
+    return node
+
+
+def _kind(name: str) -> str:
+    """``Softmax`` of ``SoftmaxBackward0``."""
+    return name.partition("Backward")[0]
 
 
 class _Graph:
@@ -147,34 +151,26 @@ class _Graph:
         nodes = trace.graph_task(graph_task).nodes
         self._names = [label.name for label in trace.node_labels(graph_task, 0, nodes)]
 
-    def given_to(self, node: int, loss: _Loss) -> NormalisedTwice | None:
+    def given_to(self, node: int, loss: Loss) -> StepFinding | None:
         """The probabilities that a loss was given as its first argument; None: none."""
-        place: int | None = node
+        below: int | None = node
         for begins in loss.nodes:
-            if place is None or not self._names[place].startswith(begins):
+            if below is None or not self._names[below].startswith(begins):
                 return None
-            place = self._past_views(self._below(place))
-        function = "" if place is None else PROBABILITIES.get(self._kind(place), "")
-        if place is None or not function:
+            below = _past_views(self._below(below), self._names.__getitem__, self._below)
+        found = probabilities(below, self._names.__getitem__, self._below) if loss.nodes else None
+        if found is None:
             return None
-        return NormalisedTwice(
-            graph_task=self._task,
-            loss=loss,
-            function=function,
-            at=self._trace.node(self._task, node),
-            made=self._trace.node(self._task, place),
+        at, made = (self._trace.node(self._task, each) for each in (node, found[0]))
+        place = "" if made.frame is None else f" at {made.frame}"
+        place += f" in {made.module}" if made.module else ""
+        return StepFinding(
+            kind="given probabilities",
+            heading=loss.heading(found[1]),
+            frame=at.frame or made.frame,
+            paragraph=loss.paragraph(found[1], place),
+            evidence=(f"node {at.index} ({at.name}) leads to node {made.index} ({made.name})",),
         )
-
-    def _past_views(self, place: int | None) -> int | None:
-        for _ in range(_MOST_STEPS):
-            if place is None or self._kind(place) not in _RESHAPING:
-                break
-            place = self._below(place)
-        return place
-
-    def _kind(self, node: int) -> str:
-        """``Softmax`` of ``SoftmaxBackward0``."""
-        return self._names[node].partition("Backward")[0]
 
     def _below(self, node: int) -> int | None:
         """What the gradient of a node's first argument flows to."""

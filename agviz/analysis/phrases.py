@@ -213,11 +213,11 @@ def _cut_by(cut: Cut) -> str:
     return _WORDS[cut.cause].format(op=op, name=name, dtype=cut.dtype)
 
 
-def _inside(op: ForwardOpRow) -> str:
-    """The function of a library that the user's line called, and that called ``op``, in words."""
+def called_by_user(op: ForwardOpRow) -> str:
+    """The function of a library that the user's line called, and that called ``op``, or ``op``."""
     stack = op.stack
     own = max((place for place, frame in enumerate(stack) if not frame.hidden), default=len(stack))
-    called = next(
+    return next(
         (
             frame.function
             for frame in stack[own + 1 :]
@@ -225,6 +225,10 @@ def _inside(op: ForwardOpRow) -> str:
         ),
         last_name(op),
     )
+
+
+def _inside(op: ForwardOpRow) -> str:
+    called = called_by_user(op)
     return "" if called == last_name(op) else f", inside of {called}()"
 
 

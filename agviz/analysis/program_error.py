@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import visible
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, Frame
+    from agviz.traces.rows import ForwardOpRow
 
 
 class _Known(NamedTuple):
@@ -112,44 +110,7 @@ _KNOWN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramError:
-    """An exception of autograd that was raised between backward passes and not caught."""
-
-    heading: str
-    message: str
-    """What torch said."""
-    remedy: str
-    frame: Frame | None
-    """The line of the program from which it came."""
-    stack: tuple[Frame, ...]
-    view: ForwardOpRow | None
-    """The function that made the view which was modified; None: none was, or it is not known."""
-    graph_task: None = None
-
-    @property
-    def paragraph(self) -> str:
-        """What it means, and what to do; what torch said is in the details."""
-        if self.view is None or self.view.line is None:
-            return self.remedy
-        return f"{self.view.name} at {self.view.line} made the view. {self.remedy}"
-
-    def details(self) -> Iterator[str]:
-        """What the answer rests on, line by line."""
-        yield f"the program ended with {self.message}"
-        yield from (f"at {frame}" for frame in self.stack if not frame.hidden)
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
-        return {
-            "kind": "program_error",
-            "message": self.message,
-            "line": None if self.frame is None else str(self.frame),
-            "view_made_at": None if self.view is None else self.view.line,
-        }
-
-
-def program_error(trace: Trace) -> ProgramError | None:
+def program_error(trace: Trace) -> StepFinding | None:
     """What ended the program, where it is an exception of autograd outside of backward.
 
     Raises:
@@ -164,13 +125,19 @@ def program_error(trace: Trace) -> ProgramError | None:
         return None
     dump = trace.raised(NO_GRAPH_TASK)
     stack = dump.threads[0].stack if dump is not None and dump.threads else ()
-    return ProgramError(
+    view = _view(trace) if known.is_view else None
+    made = (
+        "" if view is None or view.line is None else f"{view.name} at {view.line} made the view. "
+    )
+    return StepFinding(
+        kind="program error",
         heading=known.heading,
-        message=ended,
-        remedy=known.paragraph,
         frame=visible(stack),
-        stack=stack,
-        view=_view(trace) if known.is_view else None,
+        paragraph=made + known.paragraph,
+        evidence=(
+            f"the program ended with {ended}",
+            *(f"at {frame}" for frame in stack if not frame.hidden),
+        ),
     )
 
 

@@ -21,6 +21,7 @@ class PutAway(NamedTuple):
     name: str
     """Of the tensor's variable."""
     container: str
+    """Empty: the variable itself outlives the step."""
 
 
 def put_away(source: Sequence[str], made: Frame, used: Frame) -> PutAway | None:
@@ -68,7 +69,7 @@ def put_away(source: Sequence[str], made: Frame, used: Frame) -> PutAway | None:
 def kept_on_object(source: Sequence[str], made: Frame) -> PutAway | None:
     """Where what a line makes is assigned to an attribute that the same function reads again.
 
-    None: no line does, or several do.
+    By that line itself or a later one. None: no line does, or several do.
 
     Args:
         source: of the file.
@@ -87,6 +88,15 @@ def kept_on_object(source: Sequence[str], made: Frame) -> PutAway | None:
         for name in _names(target)
     }
     read = _loads(scope)
+    own = [
+        target
+        for each in assigned
+        if _holds(each, made.line)
+        for target in each.targets
+        if isinstance(target, ast.Attribute) and target.attr in read
+    ]
+    if len(own) == 1:
+        return PutAway(made, ast.unparse(own[0]), "")
     found = [
         (each.lineno, each.value.id, target.attr)
         for each in assigned

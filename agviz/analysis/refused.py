@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.code_search import parsed
 from agviz.traces.rows import visible
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, Frame
@@ -31,15 +33,17 @@ class RefusedCall:
     message: str
     call: Frame | None
     """The line of the call."""
-    grad_enabled: bool | None
+    grad_enabled: bool | None = None
     """Whether gradients were on at the call; None: that is not known."""
-    disabled: Frame | None
+    disabled: Frame | None = None
     """The line that had turned them off."""
-    cut: ForwardOpRow | None
+    cut: ForwardOpRow | None = None
     """The last function of the recorded forward that took what requires a gradient and gave what
     does not; None: there is none, or the forward was not recorded."""
-    graphless: Frame | None
+    graphless: Frame | None = None
     """The line of ``autograd.grad`` without ``create_graph``, where that was the pass before."""
+    suspended: Frame | None = None
+    """The ``yield`` at which a generator waits that has turned gradients off, and is not called."""
     is_recorded: bool
     """Whether the forward was recorded."""
     count: int = 1
@@ -90,6 +94,13 @@ class RefusedCall:
         if self.grad_enabled is False:
             if self.disabled is None:
                 yield "Gradients were off; which line turned them off is not known."
+            if self.suspended is not None:
+                yield (
+                    f"{self.suspended.function} is a generator, which waits at its yield"
+                    f" ({self.suspended}) inside of that block: until it goes on, gradients are off"
+                    " for everybody. Leave the block before yield."
+                )
+                return
             yield (
                 "set_grad_enabled(False) stays until it is undone; `with torch.no_grad():` ends by"
                 " itself."
@@ -150,7 +161,8 @@ def refused(trace: Trace) -> RefusedCall | None:
             message=last.message,
             call=visible(last.stack),
             grad_enabled=last.grad_enabled,
-            disabled=visible(last.disabled),
+            disabled=(disabled := visible(last.disabled)),
+            suspended=_suspended(trace, disabled, last.stack),
             cut=_cut(trace) if last.grad_enabled else None,
             graphless=_graphless(trace, last.graph_task) if last.grad_enabled else None,
             is_recorded=is_recorded,
@@ -175,12 +187,24 @@ def _by_python(trace: Trace) -> RefusedCall | None:
         error=error,
         message=message,
         call=visible(stack),
-        grad_enabled=None,
-        disabled=None,
-        cut=None,
-        graphless=None,
         is_recorded=trace.meta.check_forward,
     )
+
+
+def _suspended(trace: Trace, disabled: Frame | None, stack: Sequence[Frame]) -> Frame | None:
+    """The ``yield`` in the block that turned gradients off, where its function is not running."""
+    if disabled is None or any(
+        (frame.file, frame.function) == (disabled.file, disabled.function) for frame in stack
+    ):
+        return None
+    found = [
+        inner.lineno
+        for node in ast.walk(parsed(trace.source(disabled.file)))
+        if isinstance(node, ast.With) and node.lineno == disabled.line
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Yield)
+    ]
+    return disabled._replace(line=found[0], source="") if found else None
 
 
 def _graphless(trace: Trace, graph_task: int) -> Frame | None:

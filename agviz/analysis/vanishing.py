@@ -49,6 +49,7 @@ _TINY_ELSEWHERE: Final = {"float32": 1e-30, "bfloat16": 1e-30, "float64": 1e-290
 
 
 _MOST_ENDS: Final = 16
+_MOST_BETWEEN: Final = 50
 _MOST_SINGLE: Final = 500
 """Nodes that are read one by one; when there are more, all are read."""
 _Place = tuple[int, int]
@@ -84,6 +85,9 @@ class Vanished(NamedTuple):
     """Of what it put out."""
     details: tuple[str, ...] = ()
     """Figures, in sentences."""
+    ways: tuple[NodeRow, ...] = ()
+    """Where gradients cancelled: the node at which the ways of what met part, then those between
+    there and the meeting, the nearest to the loss first; empty: it is not known."""
 
 
 class GradientFlow:
@@ -306,7 +310,7 @@ class Vanishing:
         flow = self.flow(graph_task)
         node = flow.nodes[index]
         if slot < 0:
-            return Vanished(Cause.CANCELLED, flow.graph_task, node, 0)
+            return Vanished(Cause.CANCELLED, flow.graph_task, node, 0, ways=_ways(flow, node))
         if all(value is not GradientValue.SOME for value, _ in flow.inputs(index)):
             return Vanished(Cause.ROOT, flow.graph_task, node, 0)
         if slot < len(node.output_shapes) and 0 in (node.output_shapes[slot] or ()):
@@ -324,6 +328,31 @@ class Vanishing:
         dtype = "" if after is None else after.dtype
         details = tuple(_figures(flow, node, slot))
         return Vanished(cause, flow.graph_task, node, 0, hook, dtype, details)
+
+
+def _ways(flow: GradientFlow, meeting: NodeRow) -> tuple[NodeRow, ...]:
+    """The ways of gradients that meet, as ``Vanished.ways`` has them."""
+    above = [
+        _above(flow, edge.producer)
+        for edge in flow.edges_into(meeting.index)
+        if flow.output(edge.producer, edge.output)[0] is GradientValue.SOME
+    ]
+    common = set.intersection(*above) if len(above) > 1 else set()
+    if not common:
+        return ()
+    parted = max(common, key=lambda node: flow.nodes[node].order or 0)
+    between = sorted(set.union(*above) - common, key=lambda node: flow.nodes[node].order or 0)
+    return tuple(flow.nodes[node] for node in (parted, *between[:_MOST_BETWEEN]))
+
+
+def _above(flow: GradientFlow, node: int) -> set[int]:
+    """A node, and those from which its gradient came."""
+    seen, waiting = {node}, [node]
+    while waiting:
+        new = {edge.producer for edge in flow.edges_into(waiting.pop())} - seen
+        seen |= new
+        waiting += new
+    return seen
 
 
 def _by_hook(flow: GradientFlow, node: NodeRow) -> tuple[Cause | None, str]:

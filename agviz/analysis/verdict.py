@@ -44,10 +44,7 @@ if TYPE_CHECKING:
     from agviz.analysis.growth import Growth
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.no_progress import NoProgress
-    from agviz.analysis.nonleaf_gradient import NonLeafGradient
-    from agviz.analysis.normalised_twice import NormalisedTwice
     from agviz.analysis.outside import Outside
-    from agviz.analysis.program_error import ProgramError
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.saturation.finding import Saturation
     from agviz.analysis.slow_shape import SlowShape
@@ -63,8 +60,7 @@ _MOST_NAMED: Final = 3
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | Growth | SlowShape | StepFinding"
-    " | ProgramError | Saturation | NonLeafGradient | NormalisedTwice"
-    " | NoProgress"
+    " | Saturation | NoProgress"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 

@@ -26,6 +26,7 @@ from agviz.analysis.measures import bad, counts
 from agviz.analysis.pass_marks import PassMark, marks
 from agviz.analysis.phrases import (
     by_node,
+    called_by_user,
     is_bounded,
     learnt,
     not_in_graph,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agviz.analysis.faint import Faint
+    from agviz.analysis.lineage import Cut
     from agviz.measure.values import Health
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
@@ -76,6 +78,10 @@ _ONE_ENTRY: Final = (
     "Take it over several entries (look at its dim); of a single score, a sigmoid has a slope."
 )
 _IGNORED: Final = "Look at what makes the targets, or leave such batches out."
+_OF_NUMBERS: Final = "Look at what it is given: that is not zero."
+_STEPPED: Final = ("Ceil", "Floor", "Heaviside", "Round", "Sgn", "Sign", "Trunc")
+_OF_MORE: Final = "Take it over more numbers, or leave it out."
+_ONE_WAY: Final = "If only one of the ways is meant, detach() what the other leads through."
 _FUNCTIONAL: Final = (
     "Hand the tensor itself over: torch.func.functional_call(module, {name: tensor}, inputs), or"
     " functional.linear and the like."
@@ -551,11 +557,50 @@ class _Why:
         elif end.cause is Cause.FLAT and self._shut(end.graph_task, end.node) is not None:
             reason = f"{row.node_name} let nothing through: its rows are all but one-hot"
             row = row._replace(reason=reason, advice=LOGITS_TOO_LARGE)
+        elif end.ways:
+            row = self._parted(row, end)
+        elif end.node.short_name.startswith(_STEPPED) and (cut := self._beside(row.parameter)):
+            row = row._replace(reason=f"{row.reason}; the way around it is cut at {cut.frame}")
         elif op is not None and end.cause is Cause.DROPPED:
             row = self._dropped_at(row, op)
+        elif op is not None and (made := self._zeros_made(end, op)) is not None:
+            why = self._zero_factors.why(made)
+            gave = "" if self._because(end, op) else f": {last_name(made)}() gave zeros"
+            said = f"{row.reason}{gave}{why}"
+            advice = _OF_MORE if why else _OF_NUMBERS
+            row = row._replace(reason=said, advice=advice).at(made.frame)
         elif op is not None:
             row = row._replace(advice=self._advice_of(end, op))
         return row
+
+    def _beside(self, parameter: str) -> Cut | None:
+        """The one detach on another way from a parameter to the loss; None: not one."""
+        cuts = () if self._lineage is None else self._lineage.cuts(parameter)
+        found = [cut for cut in cuts if cut.cause is Cause.DETACH]
+        return found[0] if len(found) == 1 else None
+
+    def _parted(self, row: GradientRow, end: Vanished) -> GradientRow:
+        """The row of gradients that cancel, with the line at which their ways part."""
+        parted, *between = end.ways
+        op = self._op_of(end.graph_task, parted.index)
+        if op is None or op.frame is None:
+            return row
+        said = f"{row.reason}: their ways part at {called_by_user(op)}()"
+        ops = (self._op_of(end.graph_task, node.index) for node in reversed(between))
+        lines = {None, op.line, row.line}
+        other = next((each for each in ops if each is not None and each.line not in lines), None)
+        if other is None:  # one and the same tensor comes there twice: the row has its line
+            return row._replace(reason=f"{said}, at {op.line}", advice=_ONE_WAY)
+        said += f", and one leads through {called_by_user(other)}() ({other.line})"
+        row = row._replace(reason=said, advice=_ONE_WAY, module=op.module)
+        return row.at(op.frame)
+
+    def _zeros_made(self, end: Vanished, op: ForwardOpRow) -> ForwardOpRow | None:
+        """The function that computed a factor of zeros of other numbers; None: none did."""
+        if end.cause not in {Cause.ZERO_FACTOR, Cause.ZERO_WEIGHT}:
+            return None
+        of = [self._zero_factors.of(row) for row in op.inputs if self._holds_zeros(row)]
+        return next((each.maker for each in of if each.maker is not None), None)
 
     def _dropped_at(self, row: GradientRow, op: ForwardOpRow) -> GradientRow:
         """The row with the line that made the dropout, unless the line that called it shows it."""
@@ -621,7 +666,8 @@ class _Why:
         if health is None or not health.numbers or health.zero != health.numbers:
             return ""
         if row.parameter:
-            return f"the parameter {row.parameter}"
+            since = self._zero_factors.of(row).made
+            return f"the parameter {row.parameter}" + (f", zeros since {since}" if since else "")
         if made is None or not made.line:
             return ""
         made = self._zero_factors.computed(row) or made
@@ -659,12 +705,11 @@ class _Why:
         return found is not None and found.value in {GradientValue.SOME, GradientValue.UNKNOWN}
 
     def _holds_zeros(self, row: ForwardTensorRow) -> bool:
-        health = self._health(row)
-        return health is not None and 0 < health.numbers == health.zero
+        return self._zero_factors.is_zero(row)
 
     @cached_property
     def _zero_factors(self) -> ZeroFactors:
-        return ZeroFactors(self._trace, self._ops, self._holds_zeros)
+        return ZeroFactors(self._trace, self._ops, self._health)
 
     @cached_property
     def _measured(self) -> dict[tuple[int, int | None], tuple[ForwardOpRow | None, Health]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.lineage import last_name
@@ -10,11 +11,14 @@ from agviz.traces.rows import visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from agviz.measure.values import Health
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
 
 _MOST_STEPS: Final = 20
 _MOST_OPS: Final = 2_000
+_DIFFERENCES: Final = frozenset({"sub", "sub_", "__sub__", "__rsub__", "__isub__", "subtract"})
+_AVERAGES: Final = frozenset({"amax", "amin", "max", "mean", "median", "min"})
 _CASTS: Final = frozenset(
     {"bfloat16", "clone", "contiguous", "detach", "double", "float", "half", "reshape", "to"}
 )
@@ -29,6 +33,8 @@ class ZeroFactor(NamedTuple):
     """Whether the tensor depends on something that requires a gradient."""
     made: Frame | None
     """The line that gave them; None: not known."""
+    maker: ForwardOpRow | None = None
+    """The function that made them of numbers that are no zeros; None: none is known to."""
 
 
 class ZeroFactors:
@@ -37,16 +43,16 @@ class ZeroFactors:
     Args:
         trace: the recording.
         ops: the functions of the last passes.
-        is_zero: whether a tensor is known to hold zeros only.
+        health: what was measured of a tensor; None: nothing.
     """
 
     def __init__(
         self,
         trace: Trace,
         ops: Sequence[ForwardOpRow],
-        is_zero: Callable[[ForwardTensorRow], bool],
+        health: Callable[[ForwardTensorRow], Health | None],
     ) -> None:
-        self._is_zero = is_zero
+        self._health = health
         self._first = trace.forward_ops(limit=_MOST_OPS)
         self._names = {
             row.memory: row.parameter
@@ -61,6 +67,7 @@ class ZeroFactors:
     def of(self, tensor: ForwardTensorRow) -> ZeroFactor:
         """Where the zeros of a tensor come from, through functions of zeros and views."""
         made: Frame | None = None
+        maker: ForwardOpRow | None = None
         row = tensor
         for _ in range(_MOST_STEPS):
             name = row.parameter or self._names.get(row.memory, "")
@@ -74,7 +81,8 @@ class ZeroFactors:
             if behind is None:
                 break
             row = behind
-        return ZeroFactor("", tensor.requires_grad, made)
+        is_computed = maker is not None and any(map(self._holds_numbers, maker.inputs))
+        return ZeroFactor("", tensor.requires_grad, made, maker if is_computed else None)
 
     def initialised(self, parameter: str) -> Frame | None:
         """The line that wrote the values of a parameter before the first pass; None: not known."""
@@ -104,9 +112,34 @@ class ZeroFactors:
             row = given
         return found
 
+    def is_zero(self, tensor: ForwardTensorRow) -> bool:
+        """Whether a tensor is known to hold zeros only."""
+        health = self._health(tensor)
+        return health is not None and 0 < health.numbers == health.zero
+
+    def why(self, maker: ForwardOpRow) -> str:
+        """Why a difference is zero, where one side is a mean over nothing but the other; or empty.
+
+        It is the end of a sentence.
+        """
+        given = [self._makers.get((row.tensor, row.version)) for row in maker.inputs]
+        for reduced in given if last_name(maker) in _DIFFERENCES else ():
+            if reduced is None or last_name(reduced) not in _AVERAGES or not reduced.inputs:
+                continue
+            shapes = [row.shape for row in (reduced.inputs[0], *reduced.outputs[:1])]
+            if None not in shapes and len({math.prod(shape or ()) for shape in shapes}) == 1:
+                return f", as {last_name(reduced)}() over one number is that number itself"
+        return ""
+
+    def _holds_numbers(self, tensor: ForwardTensorRow) -> bool:
+        """Whether a tensor is known to hold floats that are not zero."""
+        health = self._health(tensor)
+        is_float = tensor.dtype.startswith(("float", "bfloat"))
+        return is_float and health is not None and health.zero < health.numbers
+
     def _is_origin(self, given: ForwardTensorRow, made: ForwardTensorRow) -> bool:
         is_same = (given.tensor, given.version) == (made.tensor, made.version)
-        return not is_same and self._is_zero(given)
+        return not is_same and self.is_zero(given)
 
     def _zeroed(self, memory: int) -> Frame | None:
         """The line that wrote the zeros of a parameter before the first pass."""

@@ -125,7 +125,10 @@ def _differentiated(
     if wrong and not design:
         found = _wrong(about, call, wrong, probes)
         if not prober.is_linear() and prober.ignores_incoming():
-            said = f"{found.paragraph} It is the same whatever gradient comes in: multiply by that."
+            said = (
+                f"{found.paragraph} It is the same whatever gradient comes in: multiply by"
+                " grad_output."
+            )
             found = replace(found, paragraph=said)
         return [found], ""
     return [], design or _why_unclear(about, probes)

@@ -1,11 +1,5 @@
 """Calls that run with what they are given, and read it as something else.
 
-Note [Probabilities or logits]
-``nll_loss`` and ``kl_div`` expect log probabilities, ``cross_entropy`` and
-``binary_cross_entropy_with_logits`` expect logits. Each runs with probabilities, too, and the
-gradient is of another loss. They are probabilities where softmax or sigmoid gave them, or a view of
-what these gave.
-
 Note [Dimensions that change places]
 ``view`` and ``reshape`` keep the order of the numbers. Of (9, 6, 16) seen as (6, 9, 16), a row of
 the result is no row of the one dimension or the other: ``transpose`` was meant. The same of
@@ -21,34 +15,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import Tensor
 
-from agviz.analysis.normalised_twice import PROBABILITIES
+from agviz.analysis.normalised_twice import LOSSES, Loss, probabilities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_LOG: Final = "log probabilities"
-_LOGITS: Final = "logits"
-_EXPECTED: Final = {
-    "binary_cross_entropy_with_logits": _LOGITS,
-    "cross_entropy": _LOGITS,
-    "kl_div": _LOG,
-    "nll_loss": _LOG,
-}
-_VIEWS: Final = (
-    *("Expand", "Index", "Permute", "Reshape", "Select", "Slice", "Split", "Squeeze", "Transpose"),
-    *("TBackward", "Unbind", "UnsafeView", "Unsqueeze", "View", "Clone", "ToCopy"),
-)
-_MOST_VIEWS: Final = 10
+_LOSSES: Final = {loss.name: loss for loss in LOSSES}
 _READS_ANEW: Final = frozenset({"reshape", "reshape_as", "view", "view_as"})
 
 
 class MisreadInput(NamedTuple):
-    """A loss that was given probabilities."""
+    """A loss that was given probabilities: Note [What a loss is given]."""
 
     captured: Any
     """The stack of its call."""
-    loss: str
-    expected: str
+    loss: Loss
     given_by: str
     """The function that gave the probabilities."""
 
@@ -79,9 +60,9 @@ def misread(
     given = args[0] if args else kwargs.get("input")
     if not isinstance(given, Tensor) or not given.requires_grad:
         return None
-    if last in _EXPECTED:
-        by = _given_by(given.grad_fn)
-        return MisreadInput(captured, last, _EXPECTED[last], by) if by else None
+    if last in _LOSSES:
+        found = probabilities(given.grad_fn, _name, _below)
+        return None if found is None else MisreadInput(captured, _LOSSES[last], found[1])
     if last in _READS_ANEW and isinstance(result, Tensor):
         shapes = tuple(given.shape), tuple(result.shape)
         is_told = is_swapped(*shapes) and not _is_transposed(given.grad_fn)
@@ -89,19 +70,12 @@ def misread(
     return None
 
 
-def _given_by(node: Any) -> str:
-    """The function that gave probabilities, through views; empty: none did."""
-    for _ in range(_MOST_VIEWS):
-        if node is None:
-            return ""
-        called = node.name()
-        for begin, function in PROBABILITIES.items():
-            if called.startswith((begin, f"Safe{begin}")):
-                return function
-        if not called.startswith(_VIEWS):
-            return ""
-        node = node.next_functions[0][0]
-    return ""
+def _name(node: Any) -> str:
+    return str(node.name())
+
+
+def _below(node: Any) -> Any:
+    return node.next_functions[0][0] if node.next_functions else None
 
 
 def _is_transposed(node: Any) -> bool:

@@ -109,6 +109,7 @@ def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
     found = [
         *_losses(watch),
         *_misread(watch),
+        *_recurrent(watch),
         *_derivatives(watch),
         *changed,
         *of_functions.values(),
@@ -174,19 +175,8 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
     for each in watch.misread:
         frame = watch.frame(each.captured)
         if isinstance(each, MisreadInput):
-            function = "log_softmax" if each.given_by == "softmax" else "logsigmoid"
-            remedy = (
-                f"Give it the outputs before {each.given_by}"
-                if each.expected == "logits"
-                else f"Take {function} in place of {each.given_by}"
-            )
-            yield _found(
-                f"{each.loss} is given probabilities: it expects {each.expected}",
-                frame,
-                f"{each.given_by} gave its input, and {each.loss} takes that for"
-                f" {each.expected}: it runs, but value and gradient are of another loss than is"
-                f" meant. {remedy}.",
-            )
+            said = each.loss.paragraph(each.given_by)
+            yield _found(each.loss.heading(each.given_by), frame, said)
             continue
         when = "before" if len(each.after) < len(each.before) else "instead"
         before, after = write_shape(each.before), write_shape(each.after)
@@ -197,6 +187,21 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
             f" several of the {each.before[0]:,} and {each.before[1]:,} entries, so that outputs"
             " and gradients of different samples mix. If the two dimensions are to change places,"
             f" call transpose(0, 1) {when}.",
+        )
+
+
+def _recurrent(watch: GradientWatch) -> Iterator[Verdict]:
+    for each in reversed(watch.recurrent.found()):
+        samples, steps = each.shape[each.axis], each.shape[1 - each.axis]
+        yield _found(
+            f"{each.layer} takes samples for steps: batch_first does not fit",
+            watch.frame(each.captured),
+            f"With batch_first={each.axis == 0}, {each.layer} reads its input as {steps:,} steps of"
+            f" {samples:,} samples. Of its output one sample is used"
+            f"{_at(watch.frame(each.uses[0]))}, and nothing of the others. If it was meant for the"
+            " last step, or the first, each result and its gradient is of other samples: make the"
+            " layer with the other batch_first, transpose its input, or take it along the other"
+            " axis.",
         )
 
 

@@ -20,6 +20,7 @@ from agviz.check.plain_derivatives import PlainDerivatives
 from agviz.check.precision.tape import ForwardTapes
 from agviz.check.ranks.watch import RankWatch
 from agviz.check.recomputation import Modes, Recomputations, random_state
+from agviz.check.recurrent import RecurrentOutputs
 from agviz.check.saved import ChangedTensor, SavedTensors, Write, nodes_to_run
 from agviz.record import mode_stack
 from agviz.record.arguments import tensors_given, words
@@ -94,6 +95,7 @@ class GradientWatch(CheckForward):
         self.changed: list[ChangedTensor] = []
         self.losses: list[ExpandedLoss] = []
         self.misread: list[MisreadInput | SwappedView] = []
+        self.recurrent = RecurrentOutputs()
         self.expanded = ExpandedTensors()
         self.derivatives = PlainDerivatives()
         self.hooks: dict[str, RepeatedHook] = {}
@@ -275,6 +277,13 @@ class GradientWatch(CheckForward):
 
     def _left(self, module: Module, args: Any, output: Any) -> None:
         super()._left(module, args, output)
+        try:
+            if self._is_listening:
+                self.recurrent.left(module, output, self._capture)
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
+            self._give_up(error)
         self.tapes.left()
 
     @contextlib.contextmanager
@@ -302,6 +311,7 @@ class GradientWatch(CheckForward):
         self.derivatives.called(call.name, args, kwargs, result, call.captured)
         if found is not None and len(self.losses) < _MOST_LOSSES:
             self.losses.append(found)
+        self.recurrent.called(call.name, args, kwargs, result, call.captured)
         otherwise = misread(call.name, args, kwargs, result, call.captured)
         if otherwise is not None and len(self.misread) < _MOST_LOSSES:
             self.misread.append(otherwise)

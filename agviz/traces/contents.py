@@ -108,6 +108,19 @@ class Contents:
             raise self._database.damaged("names of tensors are none") from error
 
     @cached_property
+    def module_flags(self) -> list[tuple[str, bool]]:
+        """Modules with an attribute ``requires_grad`` that their parameters do not follow."""
+        rows = self._database.texts("SELECT key, value FROM meta WHERE key = 'module_flags'")
+        try:
+            return [
+                (clean(_is_a(str, path)), _is_a(bool, flag))
+                for _, value in cast("list[tuple[str, str]]", rows)
+                for path, flag in _is_a(list, json.loads(value))
+            ]
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._database.damaged("flags of modules are none") from error
+
+    @cached_property
     def is_growing(self) -> bool:
         """Whether the recording was not closed and a process of its number is alive."""
         meta = self.meta

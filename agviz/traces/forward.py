@@ -27,6 +27,11 @@ READS_GRADIENT: Final = "Tensor.grad.__get__"
 """The function that reads ``.grad``; recorded of tensors only that are no leaves and keep none."""
 GRADIENT_READS: Final = f"name IN (SELECT id FROM string WHERE text = '{READS_GRADIENT}')"  # noqa: S608 - ours
 """Condition of its calls."""
+GRADIENT_REQUESTS: Final = (
+    "name IN (SELECT id FROM string"
+    " WHERE text IN ('Tensor.requires_grad_', 'Tensor.requires_grad.__set__'))"
+)
+"""Condition of the calls that set ``requires_grad``."""
 
 
 def read(

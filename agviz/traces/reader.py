@@ -369,6 +369,21 @@ class Trace:
             *(after, memory),
         )
 
+    def gradient_requests(self) -> list[ForwardOpRow]:
+        """Those that set ``requires_grad`` of a tensor, the last 1,000 in order."""
+        condition = f"{forward.GRADIENT_REQUESTS} ORDER BY id DESC LIMIT 1000"
+        return forward.read(self._database, self._contents(), condition)[::-1]
+
+    def forward_taking(self, tensor: int) -> list[ForwardOpRow]:
+        """Those that were given a tensor, the first 1,000."""
+        return forward.read(
+            self._database,
+            self._contents(),
+            "id IN (SELECT op FROM forward_tensor WHERE tensor = ? AND NOT is_output)"
+            " ORDER BY id LIMIT 1000",
+            tensor,
+        )
+
     def forward_op(self, graph_task: int, node: int) -> ForwardOpRow | None:
         """The torch function that made a node; None: none that is known, or not one for sure."""
         row = self.node(graph_task, node)
@@ -529,6 +544,10 @@ class Trace:
     def step_samples(self) -> list[StepSampleRow]:
         """Norms of a few small parameters around steps, in order of these."""
         return step_facts.samples(self._database, self._contents())
+
+    def module_flags(self) -> list[tuple[str, bool]]:
+        """Modules with an attribute ``requires_grad`` that no parameter follows, and what it is."""
+        return self._contents().module_flags
 
     def held_parameters(self) -> list[HeldParameterRow]:
         """What optimizers hold, anew from each step on at which that had changed."""

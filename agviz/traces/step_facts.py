@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -56,7 +57,7 @@ class StepFacts(NamedTuple):
 
     def rows(self, text: Text, _stack: object) -> Rows:
         """The tables, and the rows for them."""
-        rates = map(_real, (self.least_rate, self.most_rate, self.decay, self.eps))
+        rates = self.least_rate, self.most_rate, *map(_real, (self.decay, self.eps))
         counts = self.held, self.without_grad, self.reached, self.is_kept
         yield "step_fact", (self.step, self.optimizer, *rates, *counts)
         for number, (name, *norms) in enumerate(self.sample):
@@ -77,6 +78,18 @@ class HeldParameters(NamedTuple):
         for number, (name, shape, dtype, *truths) in enumerate(self.parameters):
             texts = text(name), text(shape), text(dtype)
             yield "held_parameter", (self.optimizer, self.since, number, *texts, *truths)
+
+
+class ModuleFlags(NamedTuple):
+    """Modules with an attribute ``requires_grad`` that none of their parameters follows."""
+
+    graph_task: int
+    flags: Sequence[tuple[str, bool]]
+    """Paths, and what the attribute is."""
+
+    def rows(self, _text: Text, _stack: object) -> Iterator[tuple[str, tuple[str, str]]]:
+        """The table, and the row for it."""
+        yield "meta", ("module_flags", json.dumps(self.flags))
 
 
 class UnheldLeaf(NamedTuple):
@@ -115,7 +128,9 @@ class NotFinite(NamedTuple):
         yield "not_finite", (self.graph_task, self.number, text(self.name), *facts)
 
 
-StepRow: TypeAlias = "SeenOptimizer | StepFacts | HeldParameters | UnheldLeaf | NotFinite"
+StepRow: TypeAlias = (
+    "SeenOptimizer | StepFacts | HeldParameters | ModuleFlags | UnheldLeaf | NotFinite"
+)
 """What goes to the file about optimizers beside the steps themselves."""
 
 
@@ -360,7 +375,7 @@ def _own(stack: Callable[[], tuple[Frame, ...]] | None, keep: Keep) -> int:
 
 
 def _real(value: float | None) -> float | None:
-    """What SQLite keeps as it is: it has no NaN, and no reader wants infinities."""
+    """What SQLite keeps as it is: it has no NaN, and no reader wants infinities of norms."""
     return value if value is not None and math.isfinite(value) else None
 
 

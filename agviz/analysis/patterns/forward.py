@@ -103,6 +103,11 @@ def _before(blame: Blame) -> str:
     """What to look at, by whether a step may have made a parameter so."""
     if blame.steps:
         return _ANY_TIME
+    if blame.unfilled is not None:
+        return (
+            f"{blame.unfilled.name} made it at {blame.unfilled.line}, with what was in memory, and"
+            " it was never initialised: fill it, as by torch.nn.init."
+        )
     at = "" if blame.assigned is None else f"; it is made at {blame.assigned}"
     return f"No optimizer had stepped: it was initialised, loaded or written so{at}."
 
@@ -239,7 +244,8 @@ def _div(blame: Blame) -> Finding | None:
     elif maker in _LENGTHS:
         pattern, what = singular.NORM, "the norm that it divides by"
     remedy = singular.DIVIDED.get(pattern, "")
-    return _finding(pattern, f"{what} is 0 {places(divisor.zero)}", remedy)
+    gave = f", which gives {counts(blame.wrong)}" if pattern == singular.DIVISION else ""
+    return _finding(pattern, f"{what} is 0 {places(divisor.zero)}{gave}", remedy)
 
 
 def _exp(blame: Blame) -> Finding | None:

@@ -64,6 +64,20 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
         frame = lines[0] if len(lines) == 1 else each.stepped
         by = "by its scheduler " if lines else ""
         peak = max(known)
+        if math.isinf(peak):
+            at = known.index(peak)
+            yield StepFinding(
+                kind="rate infinite",
+                heading=f"the learning rate of {each.name} is infinite at step {at:,}",
+                frame=(made_at(run.trace, lines[0]) if len(lines) == 1 else None) or frame,
+                paragraph=(
+                    f"Its learning rate is inf{_set(by)}, which makes all that it moves infinite or"
+                    " NaN. Look at the factor that it begins with: one that divides by the number"
+                    " of steps, as step ** -0.5, is infinite at step 0."
+                ),
+                first_pass=max(each.steps[at].graph_task, 0),
+            )
+            continue
         made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
         if peak == 0:
             loaded = _loaded(run, each, lines)

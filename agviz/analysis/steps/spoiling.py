@@ -131,7 +131,7 @@ def _why(by: Stepping, names: Sequence[str]) -> str:
     eps = by.steps[-1].fact.eps
     dtypes = {row.dtype for row in by.held if row.name in names}
     half = next((dtype for dtype in dtypes if dtype in _SMALLEST), None)
-    at = "" if by.made is None else f" (line {by.made.line})"
+    at = "" if by.made is None else f" ({by.made})"
     if eps == 0:
         return (
             f"Its eps is 0{at}: where a gradient has always been 0, {by.name} divides 0 by 0. Keep"

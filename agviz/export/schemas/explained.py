@@ -220,15 +220,8 @@ def _failures() -> dict[str, Schema]:
         "refused": fields(_refused()),
         "outside": fields(_outside()),
         "loss": fields(_loss()),
-        "program_error": fields({"message": TEXT, "line": LINE, "view_made_at": LINE}),
-        "nonleaf_gradient": fields(
-            {"function": TEXT, "line": LINE, "read_at": TEXT, "reads": COUNT}
-        ),
         "no_progress": fields(
             {"graph_task": GRAPH_TASK, "loop": COUNT, "called": TEXT, "passes": COUNT}
-        ),
-        "normalised_twice": fields(
-            {"graph_task": GRAPH_TASK, "loss": TEXT, "function": TEXT, "made": LINE}
         ),
         "hook_growth": fields(
             {"owner": TEXT, "hook": TEXT, "counts": array(pair(GRAPH_TASK, COUNT))}

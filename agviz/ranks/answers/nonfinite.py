@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from agviz.ranks.run import Run
     from agviz.traces.reader import Trace
 
+_RANK: Final = "rank 0:"
+"""Words that headings of ranks begin with."""
 _HALF: Final = "Half"
 """What the flight recorder calls float16."""
 _MARKS = {PassMark.NON_FINITE, PassMark.LOSS}
@@ -58,6 +60,8 @@ def nonfinite(run: Run) -> RankVerdict | None:
     alike = [other for other, one in answers if _has_origin(one) == _has_origin(verdict)]
     others = sorted(set(run.ranks) - {rank})
     said = _elsewhere(first, earliest, rank, others, alike)
+    if isinstance(verdict.basis, Explanation):
+        verdict = replace(verdict, paragraph=verdict.basis.beside(f"{_RANK} {said}"))
     if not _has_origin(verdict):
         verdict = _reduced(run, rank, earliest, verdict)
     return RankVerdict(

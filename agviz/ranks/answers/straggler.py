@@ -32,6 +32,8 @@ _LEAST_OWN: Final = 0.5
 the network."""
 _LEAST_PASSES: Final = 0.6
 """Part of the passes in which it has to be the last."""
+_LEAST_SEEN: Final = 4
+"""Passes: in two, one of two ranks is last in both by chance as often as not."""
 _MOST_PASSES: Final = 8
 """Passes of which nodes are compared."""
 _MOST_RANKS: Final = 4
@@ -83,7 +85,7 @@ def straggler(run: Run, own: Mapping[int, list[OwnTimes]]) -> RankVerdict | None
 def _latest(run: Run) -> _Late | None:
     deciding = _deciding(run.meetings())
     ordinals = sorted(deciding)[1:]  # in the first, each rank warms up by itself
-    if not ordinals:
+    if len(ordinals) < _LEAST_SEEN:
         return None
     last: defaultdict[int, list[int]] = defaultdict(list)
     for ordinal in ordinals:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
+_MOST_FLAGS: Final = 100
 _MOST_ITEMS: Final = 1_000
 """Looked at in one list."""
 
@@ -35,6 +36,23 @@ def attribute_of(tensor: Tensor, modules: Sequence[tuple[str, Module]]) -> str:
                 for where in _places(tensor, value):
                     return ".".join(filter(None, [label, path, name + where]))
     return ""
+
+
+def module_flags(modules: Sequence[tuple[str, Module]]) -> list[tuple[str, bool]]:
+    """Modules with an attribute ``requires_grad`` that none of their parameters follows.
+
+    Args:
+        modules: as above.
+    """
+    found: list[tuple[str, bool]] = []
+    for label, root in modules:
+        for path, module in root.named_modules():
+            flag = vars(module).get("requires_grad")
+            if type(flag) is bool and len(found) < _MOST_FLAGS:
+                wants = {one.requires_grad for one in module.parameters()}
+                if wants == {not flag}:
+                    found.append((".".join(filter(None, [label, path])), flag))
+    return found
 
 
 def _places(tensor: Tensor, value: Any) -> Iterator[str]:

@@ -17,6 +17,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.record.kinds import is_a
+from agviz.record.steps.attributes import module_flags
 from agviz.record.steps.finiteness import not_finite
 from agviz.record.steps.kept import KeptGradients
 from agviz.record.steps.sample import StepSample
@@ -24,6 +25,7 @@ from agviz.record.steps.unheld import Reached, UnheldLeaves
 from agviz.record.steps.unstepped import Unstepped
 from agviz.traces.step_facts import (
     HeldParameters,
+    ModuleFlags,
     NotFinite,
     SeenOptimizer,
     StepFacts,
@@ -284,6 +286,8 @@ class StepObserver:
         of.told = facts
         if is_new:
             of.names = [self._names.parameter(one) or "" for one in held]
+        if flags := module_flags(self._names.roots()):
+            yield ModuleFlags(graph_task, flags)
         if of.rows + len(held) > _MOST_HELD_ROWS:
             return
         of.rows += len(held)

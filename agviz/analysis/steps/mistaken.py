@@ -1,0 +1,95 @@
+"""Parameters that are not what a program takes them for: tied through .data, flagged in vain."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.steps.finding import StepFinding, listed
+from agviz.traces.rows import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import ForwardTensorRow
+
+_SETS_DATA: Final = "Tensor.data.__set__"
+_MOST_OPS: Final = 20_000
+
+
+def flagged(run: RunSteps) -> Iterator[StepFinding]:
+    """Modules whose ``requires_grad`` was set, which freezes and unfreezes nothing."""
+    beside = run.optimizers[0].made if run.optimizers else None
+    for flag in (True, False):
+        names = [name for name, value in run.trace.module_flags() if value is flag]
+        lines = _sets_flag(run.trace, beside, flag) if beside is not None and names else []
+        if not lines:
+            continue
+        stay = "frozen, and get no gradient" if flag else "trained all the same"
+        yield StepFinding(
+            kind="flagged",
+            heading=f"requires_grad = {flag} was set on {listed(names)}, where it has no effect",
+            frame=lines[0] if len(lines) == 1 else None,
+            paragraph=(
+                "On a module the assignment makes a new attribute that torch does not look at: the"
+                f" parameters inside are {stay}. Call requires_grad_({flag}) on the module, or set"
+                " requires_grad of each of its parameters."
+            ),
+        )
+
+
+def sharing(run: RunSteps) -> Iterator[StepFinding]:
+    """Different parameters in one memory: each gets its own gradient, and each is stepped."""
+    held = {row.name for each in run.optimizers for row in each.held if row.had_grad}
+    shared: dict[tuple[int, str], dict[int, ForwardTensorRow]] = {}
+    last = run.passes[-1].id if held and run.passes else -1
+    for op in run.trace.forward_ops(last, limit=_MOST_OPS) if last >= 0 else ():
+        for row in op.inputs:
+            if row.parameter in held and row.memory >= 0 and row.is_leaf and row.requires_grad:
+                shared.setdefault((row.memory, str(row.shape)), {})[row.tensor] = row
+    for rows in shared.values():
+        if len(rows) < 2 or not _is_one(rows.values()):
+            continue
+        tied = [
+            op
+            for op in run.trace.forward_ops(limit=_MOST_OPS)
+            if op.name == _SETS_DATA and op.inputs and op.inputs[0].tensor in rows
+        ]
+        names = [row.parameter for row in rows.values()]
+        if tied and rows[tied[-1].inputs[0].tensor].parameter == names[-1]:
+            names.reverse()
+        through = "They are tied through .data: torch" if tied else "Torch"
+        yield StepFinding(
+            kind="sharing",
+            heading=f"{listed(names)} are {len(names)} parameters that share one memory",
+            frame=tied[-1].frame if tied else None,
+            paragraph=(
+                f"{through} knows them as separate parameters. Each gets only its own part of the"
+                " gradient, and the optimizer moves the same numbers once for each, with moments"
+                f" of its own. Assign the parameter itself: {names[0]} = {names[1]}."
+            ),
+        )
+
+
+def _is_one(rows: Iterable[ForwardTensorRow]) -> bool:
+    """Whether tensors of one memory hold the same numbers: they are no parts of a larger one."""
+    measured = {row.health[-4:] for row in rows if row.health is not None}
+    return len(measured) == 1 and all(least != most for least, most, *_ in measured)
+
+
+def _sets_flag(trace: Trace, beside: Frame, value: bool) -> list[Frame]:
+    """The lines of the file of a frame that set ``requires_grad`` of something to a value."""
+    lines = trace.source(beside.file)
+    return [
+        Frame(beside.file, node.lineno, function, False, lines[node.lineno - 1].strip())
+        for function, node in with_functions(parsed(lines))
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value is value
+        for each in node.targets
+        if isinstance(each, ast.Attribute) and each.attr == "requires_grad"
+        if ast.unparse(each.value) != "self"
+    ]
