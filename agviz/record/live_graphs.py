@@ -69,7 +69,7 @@ _SHARE: Final = 1 / 30
 """Of the time of the process, what they may take besides."""
 _EXPECTED_NS: Final = 40_000_000
 """What a count takes that goes through the 200,000 objects of Python that come with torch."""
-_LEAST_MORE: Final = 3
+_LEAST_MORE: Final = 2
 """Tensors since the count before, for which it is looked where they are: that takes time."""
 _MOST_NAMED: Final = 12
 """Of the tensors that came since the count before."""
@@ -441,6 +441,8 @@ def _may_grow_on(stored: object, passes: int) -> bool:
 def _is_steady(counts: Sequence[tuple[int, int]]) -> bool:
     """Whether something is more with each pass, and by as much, between three counts of it."""
     (first, few), (second, more), (third, most) = counts
+    if not first < second < third:  # a finalizer called backward in the midst of a count
+        return False
     early, late = (more - few) / (second - first), (most - more) / (third - second)
     return late >= _AS_BEFORE and early * _AS_BEFORE <= late <= early / _AS_BEFORE
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from agviz.words.shapes import write_shape
+from agviz_engine.torch_modes import legacy_vmap_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,9 +76,7 @@ def _unwrapped(tensor: Tensor) -> Tensor:
     """``tensor`` without the wrappings of ``torch.func`` and of ``is_grads_batched``."""
     while _C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _C._functorch.get_unwrapped(tensor)
-    levels = _C._vmapmode_increment_nesting() - 1
-    _C._vmapmode_decrement_nesting()
-    for level in range(levels, 0, -1):
+    for level in range(legacy_vmap_level(), 0, -1):
         tensor = cast("Any", torch)._remove_batch_dim(tensor, level, 1, 0)
     return tensor
 

@@ -83,7 +83,7 @@ def let_go() -> None:
     try:
         for graph in _graphs:
             while graph and sys.getrefcount(graph[-1]) == _HELD_HERE_ONLY:
-                _held.remove(graph[-1])
+                _held.discard(graph[-1])
                 graph.pop()
         _graphs[:] = [graph for graph in _graphs if graph]
     finally:

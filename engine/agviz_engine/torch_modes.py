@@ -6,6 +6,7 @@ has to meet torch's own functions imports this module before that begins.
 
 from __future__ import annotations
 
+import operator
 from typing import Any, cast
 
 import torch
@@ -14,13 +15,14 @@ _C = cast("Any", torch._C)
 is_anomaly_enabled = _C.is_anomaly_enabled
 is_anomaly_check_nan_enabled = _C.is_anomaly_check_nan_enabled
 set_anomaly_enabled = _C.set_anomaly_enabled
+_INTO_AND_OUT = _C._vmapmode_increment_nesting, _C._vmapmode_decrement_nesting
+"""Called in one go, in which no handler of a signal can strike: the level would stay."""
 
 
 def legacy_vmap_level() -> int:
     """How many levels of ``torch._vmap_internals.vmap`` this thread is in."""
-    level: int = _C._vmapmode_increment_nesting() - 1
-    _C._vmapmode_decrement_nesting()
-    return level
+    level, _ = map(operator.call, _INTO_AND_OUT)
+    return int(level) - 1
 
 
 def leave_legacy_vmap() -> int:

@@ -32,8 +32,10 @@ _LEAST_OWN: Final = 0.5
 the network."""
 _LEAST_PASSES: Final = 0.6
 """Part of the passes in which it has to be the last."""
-_LEAST_SEEN: Final = 4
-"""Passes: in two, one of two ranks is last in both by chance as often as not."""
+_MANY_PASSES: Final = 4
+_SURE_SHARE: Final = 0.5
+"""The same part where there are fewer passes: in two, one of two ranks is last in both by chance as
+often as not."""
 _MOST_PASSES: Final = 8
 """Passes of which nodes are compared."""
 _MOST_RANKS: Final = 4
@@ -85,7 +87,7 @@ def straggler(run: Run, own: Mapping[int, list[OwnTimes]]) -> RankVerdict | None
 def _latest(run: Run) -> _Late | None:
     deciding = _deciding(run.meetings())
     ordinals = sorted(deciding)[1:]  # in the first, each rank warms up by itself
-    if len(ordinals) < _LEAST_SEEN:
+    if not ordinals:
         return None
     last: defaultdict[int, list[int]] = defaultdict(list)
     for ordinal in ordinals:
@@ -96,7 +98,8 @@ def _latest(run: Run) -> _Late | None:
     steps = [after - before for before, after in itertools.pairwise(begins)]
     step_ns = int(median(steps)) if steps else 0
     is_often = len(own) >= _LEAST_PASSES * len(ordinals)
-    if not is_often or lateness < max(_LEAST_NS, _LEAST_SHARE * step_ns):
+    share = _LEAST_SHARE if len(ordinals) >= _MANY_PASSES else _SURE_SHARE
+    if not is_often or lateness < max(_LEAST_NS, share * step_ns):
         return None
     imposed = waited = 0
     for meeting in run.meetings():

@@ -210,7 +210,7 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             roots = [root for root, _ in observed.graph_task.root_edges]
             if mine[-1] is not observed if mine else len(self._unclaimed) > 1 and ref not in roots:
                 return False
-            self._unclaimed.remove(observed)
+            self._no_longer_unclaimed(observed)
             observed.native_id = native_id
             self._passes[native_id] = observed
         return True
@@ -250,9 +250,12 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         observed.leave()
         with self._lock:
             self._passes = {nr: one for nr, one in self._passes.items() if one is not observed}
-            if observed in self._unclaimed:
-                self._unclaimed.remove(observed)
+            self._no_longer_unclaimed(observed)
         observed.graph_task.release()
+
+    def _no_longer_unclaimed(self, observed: ObservedPass) -> None:
+        with contextlib.suppress(ValueError):  # a finalizer that ran meanwhile called backward
+            self._unclaimed.remove(observed)
 
 
 def _find_inputs(graph_task: GraphTask, inputs: Sequence[Any]) -> list[Edge | None]:
