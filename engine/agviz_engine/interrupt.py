@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 
 _signal: Any = importlib.import_module("_signal")
 """What ``signal`` wraps, without enums: 1 us a pass in place of 25."""
-_NUMBERS: Final = sorted(
-    int(each)
-    for each in signal.valid_signals() & set(signal.Signals)
-    if each.name not in {"SIGKILL", "SIGSTOP", "SIGUSR1", "SIGUSR2"}
+_NAMES: Final = (
+    *("SIGALRM", "SIGBREAK", "SIGCHLD", "SIGHUP", "SIGINT", "SIGPROF", "SIGQUIT", "SIGTERM"),
+    *("SIGVTALRM", "SIGXCPU"),
 )
-"""To set a handler in Python, and be it the one that is there, takes a signal from ``faulthandler``
-(``register(SIGUSR1, chain=True)``): those that it is used with are let be."""
+_NUMBERS: Final = tuple(sorted(int(each) for each in signal.Signals if each.name in _NAMES))
+"""Those for which programs have handlers. To set one in Python, and be it the one that is there,
+takes a signal from ``faulthandler`` (``register(SIGUSR1, chain=True)``): SIGUSR1 and SIGUSR2, which
+that is used with, are let be."""
 _HELPERS = sys.stdlib_module_names | {"torch"}
 
 
@@ -72,8 +73,8 @@ def held_back() -> Iterator[None]:
     if not outermost or threading.current_thread() is not threading.main_thread():
         yield
         return
-    found = {number: _signal.getsignal(number) for number in _NUMBERS}
-    handlers: dict[int, Handler] = {n: each for n, each in found.items() if callable(each)}
+    found = zip(_NUMBERS, map(_signal.getsignal, _NUMBERS), strict=True)
+    handlers: dict[int, Handler] = {number: each for number, each in found if callable(each)}
 
     def handle(number: int, frame: FrameType | None) -> None:
         if _strikes_engine(frame):
