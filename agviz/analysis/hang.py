@@ -29,6 +29,8 @@ STILL_NS: Final = 5_000_000_000
 """A backward pass without an event for so long hangs."""
 _MOST_SHOWN: Final = 5
 _MOST_OTHERS: Final = 3
+_ENOUGH_SAID: Final = 90
+"""Words of an answer to which nothing is added that does not matter; 120 are its bound."""
 _FEW: Final = 3
 """Threads in one state that are listed one by one; times that a line recurs without recursion."""
 _MOST_THREADS: Final = 16
@@ -272,6 +274,8 @@ class Hang:
 
     def _others(self, said: str) -> Iterator[str]:
         """Where threads are that take no part, but for those of which that is ``said``."""
+        if len(said.split()) > _ENOUGH_SAID:
+            return  # the details have them
         others = [
             status
             for status in self.threads
