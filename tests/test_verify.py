@@ -206,6 +206,16 @@ def test_an_exception_of_our_engine_alone_is_named(monkeypatch: pytest.MonkeyPat
     assert described == "outcome: torch raised nothing, agviz ValueError: broken"
 
 
+def test_a_program_that_can_not_tell_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def getcwd() -> str:
+        raise ZeroDivisionError("nobody asks for it")
+
+    monkeypatch.setattr("os.getcwd", getcwd)
+    with verifying() as findings:
+        torch.ones(3, requires_grad=True).exp().sum().backward()
+    assert findings.outcomes == {ComparisonOutcome.EQUAL: 1}
+
+
 # -- passes that raise ---------------------------------------------------------------------------
 
 

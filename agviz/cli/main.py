@@ -78,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _write_no_more() -> None:
     """Let stdout lead nowhere: Python would complain again when it flushes it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser(names: Iterable[str] = VERBS) -> argparse.ArgumentParser:

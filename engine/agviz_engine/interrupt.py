@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agviz_engine.thread_state import Handler
 
 _signal: Any = importlib.import_module("_signal")
-"""What ``signal`` wraps, without enums: 1 us a pass in place of 25."""
+"""What ``signal`` wraps, without enums: its calls of a pass take 0.7 us in place of 10."""
 _NAMES: Final = (
     *("SIGALRM", "SIGBREAK", "SIGCHLD", "SIGHUP", "SIGINT", "SIGPROF", "SIGQUIT", "SIGTERM"),
     *("SIGVTALRM", "SIGXCPU"),

@@ -6,7 +6,9 @@ import contextlib
 import functools
 import importlib
 import itertools
+import sys
 import warnings
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -1039,3 +1041,13 @@ def test_names_in_the_profiler() -> None:
 
     ours = assert_same(program)
     assert len(ours.tensors[0]) == 7
+
+
+def test_while_another_thread_imports_compiled_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making the first optimizer does; the module is there, and has nothing in it yet."""
+    name = "torch._dynamo.compiled_autograd"
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    x = torch.ones(2, requires_grad=True)
+    with installed():
+        x.exp().sum().backward()
+    assert x.grad is not None
