@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import socket
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
+import agviz
 from agviz.traces.reader import Trace
 from agviz_engine import events
 from tests import python_process
+from tests.engine.builders import apply
 from tests.test_cli_run import ENVIRONMENT, without_our_lines
 
 if TYPE_CHECKING:
@@ -392,3 +396,32 @@ def test_observing_that_fails_ends_the_recording_not_the_program(
     )
     assert asked.returncode == 2
     assert asked.stdout.startswith("? backward pass 1 was under way when the recording stopped")
+
+
+class _Box:
+    """What the context of a custom Function holds."""
+
+
+def test_the_graph_of_a_pass_that_is_over_is_let_go_of(tmp_path: Path) -> None:
+    boxes: list[weakref.ref[_Box]] = []
+
+    class Holds(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.box = _Box()
+            boxes.append(weakref.ref(ctx.box))
+            return x * 2
+
+        @staticmethod
+        def backward(_ctx: Any, *gradients: Any) -> Any:
+            return gradients[0]
+
+    x = torch.ones(2, requires_grad=True)
+    gc.disable()  # nothing of it is garbage
+    try:
+        with agviz.trace(path=tmp_path / "t.agviz", engine="native"):
+            for _ in range(3):
+                apply(Holds, x).sum().backward()
+                assert [box() for box in boxes] == [None] * len(boxes)
+    finally:
+        gc.enable()

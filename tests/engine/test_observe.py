@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import collections
 import functools
-import gc
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agviz_engine.instruments import Instrument, Live
 from agviz_engine.observe.observing_engine import observed
-from tests.engine.builders import apply
 from tests.engine.fuzz_programs import CALLS, FORWARD, HOOKS, Machine, Step
 from tests.engine.oracle import assert_outcomes_equal, native_outcome, our_outcome, outcome_with
 from tests.engine.programs import PROGRAMS
@@ -132,32 +128,3 @@ def test_drawn_programs(steps: list[Step], seed: int) -> None:
         assert_same_until_failure(theirs, ours)
     else:
         assert ours == without_unknown(theirs, ours)
-
-
-class _Box:
-    """What the context of a custom Function holds."""
-
-
-def test_the_graph_of_a_pass_that_is_over_is_let_go_of() -> None:
-    boxes: list[weakref.ref[_Box]] = []
-
-    class Holds(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            ctx.box = _Box()
-            boxes.append(weakref.ref(ctx.box))
-            return x * 2
-
-        @staticmethod
-        def backward(_ctx: Any, *gradients: Any) -> Any:
-            return gradients[0]
-
-    x = torch.ones(2, requires_grad=True)
-    gc.disable()  # nothing of it is garbage
-    try:
-        with observed(Kept()):
-            for _ in range(3):
-                apply(Holds, x).sum().backward()
-                assert [box() for box in boxes] == [None] * len(boxes)
-    finally:
-        gc.enable()
