@@ -190,3 +190,19 @@ def test_what_is_no_export_of_the_same_run_is_said(
     assert not out.exists()
     assert main(["export", *arguments, "--format", "json"]) == 2
     assert "--with is for a chrome-trace" in capsys.readouterr().err
+
+
+def test_device_threads_that_the_profiler_does_not_know_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = torch.ones(2, requires_grad=True)
+    with (
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile,
+        agviz.trace(path=tmp_path / "t.agviz", device_policy=lambda _: 0),
+    ):
+        (x * 2).sum().backward()
+    profile.export_chrome_trace(str(tmp_path / "profiler.json"))
+    arguments = ["--with", str(tmp_path / "profiler.json"), "-o", str(tmp_path / "both.json")]
+    given = ["export", str(tmp_path / "t.agviz"), "--format", "chrome-trace", *arguments]
+    assert main(given) == 2
+    assert "record with --engine native" in capsys.readouterr().err

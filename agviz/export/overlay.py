@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.errors import AgvizError
 from agviz.export.trace_event import metadata
+from agviz.traces.inferred import is_observed
 from agviz.words.safe import clean
 from agviz.words.units import duration, plural
+from agviz_engine.events import CPU_QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -189,11 +191,22 @@ class Overlay:
             raise AgvizError(
                 f"{self._name} holds none of the nodes of {clean(trace.path)}: both have to be of"
                 " one run, with the backward passes inside of torch.profiler.profile()"
+                + _of_devices(trace)
             )
         self._matched = plural(len(found[True]), "node")
         low, high = _within(found[True])
         narrow = _within([(low, high), *found[False]])
         return narrow if narrow[0] <= narrow[1] else (low, high)
+
+
+def _of_devices(trace: Trace) -> str:
+    """What to do where the profiler did not know the threads that ran nodes."""
+    if is_observed(trace.meta) or all(thread.queue <= CPU_QUEUE for thread in trace.threads):
+        return ""
+    return (
+        "; it does not know the device threads of agviz's engine: record with --engine native, and"
+        " torch's own run the nodes"
+    )
 
 
 def _within(bounds: list[tuple[int, int]]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from agviz.measure import kernel
+from agviz.measure import device_kernel, kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -111,6 +111,8 @@ def _parts(gradient: Tensor) -> Iterator[PartNumbers]:
 
 
 def _of_chunk(chunk: Tensor) -> PartNumbers:
+    if chunk.numel() > FEW and device_kernel.serves(chunk):
+        return PartNumbers(chunk.numel(), *device_kernel.measured(chunk))
     if chunk.dtype not in _SUMMABLE and chunk.numel() > FEW:
         chunk = chunk.to(torch.float64 if chunk.dtype in _WIDENED else torch.float32)
     if kernel.serves(chunk):
@@ -127,6 +129,8 @@ def _chunks(gradient: Tensor) -> Iterator[Tensor]:
         size = numel
     else:
         size = _CHUNK if gradient.device.type == "cpu" else _CHUNK_ON_DEVICE
+        if device_kernel.serves(gradient):
+            size = device_kernel.LARGEST
         if gradient.is_complex():
             size //= 2
     if gradient.is_contiguous():

@@ -20,14 +20,14 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Parameter
 
-from agviz.measure import kernel
+from agviz.measure import device_kernel, kernel
 from agviz.measure.elements import (
     FEW,
     PartNumbers,
@@ -66,27 +66,32 @@ _function_mode_enabled = _C._is_torch_function_mode_enabled
 _len_dispatch_stack = _C._len_torch_dispatch_stack
 
 
+_Reader: TypeAlias = "Callable[[int, int], tuple[Any, ...] | None]"
+
+
 class Plain:
     """A kind of tensor whose elements compiled code reads one after the other."""
 
     __slots__ = (
-        *("by_nbytes", "dtype", "is_dense", "may_be_freed", "measure"),
-        *("nbytes", "numel", "repeats", "tensor_type"),
+        *("by_nbytes", "dtype", "is_dense", "may_be_freed", "measure", "measure_many"),
+        *("nbytes", "numel", "remembered", "repeats", "tensor_type"),
     )
 
     def __init__(
         self,
         dtype: torch.dtype,
-        measure: kernel.Measure,
+        readers: tuple[_Reader, _Reader],
         tensor_type: tuple[Any, ...],
         *,
         is_dense: bool,
         may_be_freed: bool,
+        remembered: int = _REMEMBERED,
         repeats: int = 1,
     ) -> None:
         self.dtype = dtype
-        self.measure = measure
-        """Of :data:`agviz.measure.kernel.MEASURE`."""
+        self.measure, self.measure_many = readers
+        """Take an address and a number of elements; the second from ``remembered`` elements on."""
+        self.remembered = remembered
         self.tensor_type = tensor_type
         """As :attr:`agviz.measure.values.Health.tensor_type`."""
         self.numel, self.nbytes = tensor_type[4], tensor_type[5]
@@ -104,8 +109,15 @@ class Plain:
         found = self.by_nbytes.get(nbytes)
         if found is None:
             tensor_type = (*self.tensor_type[:5], nbytes, *self.tensor_type[6:])
-            facts = {"is_dense": self.is_dense, "may_be_freed": self.may_be_freed}
-            found = Plain(self.dtype, self.measure, tensor_type, **facts, repeats=self.repeats)
+            found = Plain(
+                self.dtype,
+                (self.measure, self.measure_many),
+                tensor_type,
+                is_dense=self.is_dense,
+                may_be_freed=self.may_be_freed,
+                remembered=self.remembered,
+                repeats=self.repeats,
+            )
             self.by_nbytes[nbytes] = found
         return found
 
@@ -158,10 +170,8 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
     plain = None
     if type(gradient) in _PLAIN and not (_function_mode_enabled() or _len_dispatch_stack()):
         plain = _known_of(gradient) or _looked_at(gradient)
-    if plain is None:
-        return None
-    if plain.repeats > 1:
-        return _found_in_expanded(plain, gradient)
+    if plain is None or plain.repeats > 1:
+        return None if plain is None else _found_in_expanded(plain, gradient)
     numel = plain.numel
     address = gradient.data_ptr()
     if not address or (plain.may_be_freed and not gradient.untyped_storage().nbytes()):
@@ -170,17 +180,20 @@ def found_at_once(gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
         with unseen():
             gradient = gradient.contiguous()  # which has to live until it was read
         address = gradient.data_ptr()
-    if numel < _REMEMBERED:
-        return plain, plain.measure(address, numel)
+    if numel < plain.remembered:
+        found = plain.measure(address, numel)
+        return None if found is None else (plain, found)
     dtype = plain.dtype
     memory, place = _thread.known, storage_address(gradient)
     state = stretch[0], gradient._version, address, numel, dtype, False, False
     known = memory.get(place)
-    if known is None or known[1] != state:
-        found = kernel.measured_at(address, numel, dtype)
+    if known is not None and known[1] == state:
+        return plain, known[2]
+    found = plain.measure_many(address, numel)
+    if found is not None:
         memory.keep(place, (StorageWeakRef(gradient.untyped_storage()), state, found))
         return plain, found
-    return plain, known[2]
+    return None
 
 
 def _found_in_expanded(plain: Plain, gradient: Tensor) -> tuple[Plain, tuple[Any, ...]] | None:
@@ -188,7 +201,8 @@ def _found_in_expanded(plain: Plain, gradient: Tensor) -> tuple[Plain, tuple[Any
     held = min(plain.nbytes, gradient.untyped_storage().nbytes())
     if not (address and held):
         return None
-    return plain.of(held), repeated(plain.measure(address, plain.numel // times), times)
+    found = plain.measure(address, plain.numel // times)
+    return None if found is None else (plain.of(held), repeated(found, times))
 
 
 FINITE: Final = 3
@@ -206,7 +220,14 @@ _known_of: Callable[[Tensor], Plain | None] = _compiled_lookup or (
 def _looked_at(gradient: Tensor) -> Plain | None:
     """Whether a tensor is plain; if so, all of the same block are known from now on."""
     dtype, numel = gradient.dtype, gradient.numel()
-    if not is_plain(gradient) or dtype not in kernel.MEASURE or not numel:
+    if numel and dtype in kernel.MEASURE and is_plain(gradient):
+        readers: tuple[_Reader, _Reader] = kernel.MEASURE[dtype], kernel.reader(dtype)
+        device, remembered = "cpu", _REMEMBERED
+    elif device_kernel.is_plain(gradient):
+        readers = (device_kernel.reader(gradient.device.index, dtype),) * 2
+        device = str(gradient.device)
+        remembered = 0 if is_dense(gradient) else numel + 1  # to look is quicker than to launch
+    else:
         return None
     dimensions = list(zip(gradient.stride(), gradient.shape, strict=True))
     repeats = math.prod(size for stride, size in dimensions if not stride)
@@ -216,13 +237,19 @@ def _looked_at(gradient: Tensor) -> Plain | None:
     if not dense and (repeats > 1 or not is_apart(gradient)):
         return None
     shape, nbytes = tuple(gradient.shape), numel * dtype.itemsize
-    tensor_type = name_of(dtype), shape, "cpu", "strided", numel, nbytes, numel, ""
+    tensor_type = name_of(dtype), shape, device, "strided", numel, nbytes, numel, ""
     if len(_plain_by_block) >= _PLAIN_KEPT:
         _plain_by_block.clear()
     may_be_freed = gradient.storage_offset() != 0
-    measure = kernel.MEASURE[dtype]
-    facts = {"is_dense": dense, "may_be_freed": may_be_freed}
-    found = Plain(dtype, measure, tensor_type, **facts, repeats=repeats)
+    found = Plain(
+        dtype,
+        readers,
+        tensor_type,
+        is_dense=dense,
+        may_be_freed=may_be_freed,
+        remembered=remembered,
+        repeats=repeats,
+    )
     block = tensor_block(gradient)
     _plain_by_block[block if _compiled_lookup is None else b"".join(cast("Any", block))] = found
     return found

@@ -49,6 +49,11 @@ def measured_at(address: int, numel: int, dtype: torch.dtype) -> tuple[Any, ...]
     return _part.unpack(part)
 
 
+def reader(dtype: torch.dtype) -> Measure:
+    """:func:`measured_at` for one dtype."""
+    return lambda address, numel: measured_at(address, numel, dtype)
+
+
 def lookup(
     places: tuple[int, ...] | None, known: dict[bytes, Any]
 ) -> Callable[[Tensor], Any] | None:

@@ -151,7 +151,7 @@ class VerifyingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             return "left out by --steps"
         if _C._len_torch_dispatch_stack():
             return "a torch-dispatch mode is active"
-        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return "a CUDA graph is being captured"
         return ""
 

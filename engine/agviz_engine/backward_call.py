@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _C = cast("Any", torch._C)
+CAPTURED = "a CUDA graph is being captured"
 UNJUDGED = "an argument that only torch can judge"
 """Why a call is handed to the native engine whose arguments it may refuse."""
 
@@ -142,6 +143,6 @@ def why_native() -> str | None:
     compiled_autograd = sys.modules.get("torch._dynamo.compiled_autograd")
     if getattr(compiled_autograd, "compiled_autograd_enabled", False):
         return "compiled autograd is enabled"
-    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        return "a CUDA graph is being captured"
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return CAPTURED
     return None

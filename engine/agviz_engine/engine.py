@@ -56,7 +56,7 @@ from agviz_engine.located_node import node_ref
 from agviz_engine.nonfinite_check import check_outputs
 from agviz_engine.ready_queue import NodeTask, ReadyQueue
 from agviz_engine.rewind import GoBack, Rewind, leave_again
-from agviz_engine.streams import GraphStreams
+from agviz_engine.streams import GraphStreams, device_stream
 from agviz_engine.thread_local_state import ThreadLocalState
 from agviz_engine.thread_state import (
     FINAL_CALLBACK,
@@ -110,7 +110,6 @@ class Engine:
     """Runs graph tasks. One per process; ``registry`` holds the instruments."""
 
     def __init__(self) -> None:
-        native_run.create_graph_warning()  # said now, so that one-node runs do not say it
         native_run.inplace_hint()  # made now, so that no graph is made while the program's runs
         self.registry = Registry()
         self.emit = Emitter(self.registry)
@@ -159,6 +158,8 @@ class Engine:
         """
         self.emit.thread("", CPU_QUEUE)
         program_ran()
+        if create_graph:
+            native_run.create_graph_warning()  # said now, so that one-node runs do not say it
         reentrant = current().worker_device != NO_DEVICE
         graph_task = GraphTask(
             keep_graph=keep_graph,
@@ -176,8 +177,6 @@ class Engine:
             graph_task.parent_node = node.index
             if enclosing.history is not None:
                 enclosing.history.note("began a backward pass inside")
-        if torch.accelerator.is_available():
-            graph_task.streams = GraphStreams()
         try:
             self.emit.begun(graph_task, len(roots), number_of_inputs)
             self._prepare(graph_task, roots, gradients, inputs)
@@ -234,6 +233,8 @@ class Engine:
         if len(roots) != 1:
             graph_task.add(GraphRoot(_C._autograd._get_sequence_nr()))
         edges = walk(graph_task, roots, node_ref, self._policy())
+        if torch.accelerator.is_available() and any(map(device_stream, graph_task.nodes)):
+            graph_task.streams = GraphStreams()
         deep_graphs.hold((ref for ref, _ in graph_task.root_edges), graph_task.nodes)
         if self.registry.measurer is not None:
             graph_task.fan_in = list(graph_task.dependencies)
@@ -256,6 +257,8 @@ class Engine:
         if not isinstance(root, GraphRoot):
             slot, gradient = graph_task.root_edges[0][1], graph_task.root_gradients[0]
             buffer[slot] = gradient
+            if graph_task.streams is not None:
+                graph_task.streams.begin(root, slot, gradient)
             self._root_gradient(graph_task, root, slot, gradient)
         if current().worker_device == NO_DEVICE:
             current().worker_device = graph_task.owner = CPU_QUEUE
@@ -606,10 +609,15 @@ class Engine:
     ) -> None:
         """Run a node on the stream of its forward, where it has one."""
         stream = streams.of(ref)
+        profiled: contextlib.AbstractContextManager[Any] = _NOTHING
+        if profiler._is_profiler_enabled and _profiler_enabled() and not ref.is_custom_function:
+            profiled = _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name)
         if stream is None:
-            self.evaluate_function(thread, graph_task, ref, task)
+            with profiled:
+                self.evaluate_function(thread, graph_task, ref, task)
             return
-        with stream:
+        with cast("Any", stream), profiled:
+            streams.wait(ref, stream, task.inputs or [])
             self.evaluate_function(thread, graph_task, ref, task)
         captured = graph_task.exec_info is not None and graph_task.exec_info[ref.index].captures
         if captured or not ref.next_edges:
@@ -667,8 +675,11 @@ class Engine:
         thread = current()
         last = thread.current_graph_task, thread.current_node
         thread.current_graph_task, thread.current_node = graph_task, None
+        streams: contextlib.AbstractContextManager[Any] = _NOTHING
+        if graph_task.streams is not None and graph_task.final_callbacks:
+            streams = graph_task.streams.of_caller()
         try:
-            with thread.outside_call_function():
+            with streams, thread.outside_call_function():
                 index = 0
                 while index < len(graph_task.final_callbacks):
                     began = clock()
@@ -785,13 +796,18 @@ class Engine:
                 added, nbytes = 0, -1
                 try:
                     if output is not None and is_wanted:
-                        if streams is not None:
-                            streams.hand_over(streams.of(ref), streams.of(consumer), output)
                         if buffer[slot] is None:
                             buffer[slot] = output
+                            if streams is not None:
+                                streams.first(ref, consumer, slot, output)
                         else:
                             added = 1
-                            accumulate(buffer, slot, output, _HELD_BY_EVALUATE)
+                            if streams is None:
+                                accumulate(buffer, slot, output, _HELD_BY_EVALUATE)
+                            else:
+                                with streams.before_sum(ref, consumer, slot, buffer[slot], output):
+                                    accumulate(buffer, slot, output, _HELD_BY_EVALUATE)
+                                streams.after_sum(consumer, slot)
                             if graph_task.create_graph and _C.is_anomaly_enabled():
                                 anomaly.assign_parent(ref, buffer)
                         if is_emitted:

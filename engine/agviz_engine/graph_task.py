@@ -348,4 +348,5 @@ class GraphTask:
         self.not_ready.clear()
         self.looked.clear()
         self.exec_info = None
+        self.streams = None
         self.final_callbacks.clear()

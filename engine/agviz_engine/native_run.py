@@ -31,12 +31,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from agviz_engine import torch_modes
 from agviz_engine.alive import instances
+from agviz_engine.device_threads import real_device
 from agviz_engine.errors import AbortHost
+from agviz_engine.events import CPU_QUEUE
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
 from agviz_engine.torch_layout import expectation, retains_grad
 from agviz_engine.torch_modes import (
@@ -62,6 +64,7 @@ ENGINE: Any = _C._ImperativeEngine()
 
 
 _AT_ANY_TIME = contextlib.nullcontext()
+_asking = threading.RLock()
 
 
 class _ThreadState(threading.local):
@@ -80,7 +83,7 @@ class _Run:
     this one, get them too: they look whether it is theirs.
     """
 
-    __slots__ = ("begin", "levels", "look", "outputs", "undefined")
+    __slots__ = ("begin", "levels", "look", "multithreading", "outputs", "undefined")
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class _Run:
     ) -> None:
         self.outputs: tuple[Tensor | None, ...] = ()
         self.levels = legacy_vmap_level()
+        self.multithreading = _C._is_multithreading_enabled()
         self.begin = begin
         self.look = look
         self.undefined = undefined
@@ -105,6 +109,7 @@ class _Run:
             return None
         if self.begin is not None:
             self.begin()
+        _C._set_multithreading_enabled(self.multithreading)
         enter_legacy_vmap(self.levels)
         return (None,) * len(gradients) if self.undefined else None
 
@@ -162,17 +167,22 @@ def _has_device_threads() -> bool:
     return torch.accelerator.is_available()
 
 
+def _is_of_device(root: GradientEdge | Tensor) -> bool:
+    """Whether the native engine would have a thread of its own run the node of a root."""
+    node = root.grad_fn if isinstance(root, Tensor) else root.node
+    return real_device(cast("Any", node)) != CPU_QUEUE
+
+
 def _run_backward(*arguments: Any, accumulate_grad: bool = True) -> Any:
     """``run_backward`` of the native engine on this very thread.
 
     Inside ``torch._vmap_internals.vmap`` the native engine refuses to accumulate, so its levels
     are left for that; a ``grad`` stays in them, and so do the hooks that it calls. Its own device
-    threads, which there are for accelerators, must not take the node over; the program sees
-    multithreading turned off within the node then.
+    threads, which there are for accelerators, must not take the node over.
     """
     levels = leave_legacy_vmap() if accumulate_grad else legacy_vmap_level()
     multithreading = _C._is_multithreading_enabled()
-    if _has_device_threads():
+    if _has_device_threads() and any(map(_is_of_device, arguments[0])):
         _C._set_multithreading_enabled(False)
     try:
         return ENGINE.run_backward(
@@ -386,23 +396,42 @@ def warns_always() -> bool:
 
 def after_fork() -> None:
     """In a forked child: let go of what other threads held."""
+    global _asking  # noqa: PLW0603 - another thread may have held it
+    _asking = threading.RLock()
     _anomaly_pause.forget()
     _warn_always_pause.forget()
 
 
-@functools.cache
 def create_graph_warning() -> str:
     """Torch's words about ``backward(create_graph=True)``, which it says once per process.
 
     Asking makes it say them here, so that the one-node runs, which are backward calls too, do not.
+    That is left until a pass needs it: the first backward of a process starts the threads of the
+    native engine where there is an accelerator, after which no forked child can run one.
     """
-    with warnings.catch_warnings(record=True) as said, _warn_always_pause:
-        warnings.simplefilter("always")
-        for warn_always in (False, True):
-            torch.set_warn_always(warn_always)
-            ENGINE.run_backward((_HOST,), (_ONE,), True, True, (), accumulate_grad=True)
-    _look_at_filters()
-    return str(said[-1].message)
+    with _asking:
+        return _asked_create_graph_warning()
+
+
+@functools.cache
+def _asked_create_graph_warning() -> str:
+    said: list[str] = []
+
+    def ask() -> None:
+        with warnings.catch_warnings(record=True) as caught, _warn_always_pause:
+            warnings.simplefilter("always")
+            for warn_always in (False, True):
+                torch.set_warn_always(warn_always)
+                ENGINE.run_backward((_HOST,), (_ONE,), True, True, (), accumulate_grad=True)
+        for one in caught:
+            if "create_graph=True" in str(one.message):
+                said.append(str(one.message))
+            else:  # of another thread
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        _look_at_filters()
+
+    _apart(ask)
+    return said[-1]
 
 
 class _UnheardWarning(Warning):
@@ -468,7 +497,7 @@ def run_node(
             undo.enter_context(_retained_as_before(ref))
         if not ref.is_accumulate_grad:
             undo.callback(node.register_hook(run.take).remove)
-            if begin is not None:
+            if begin is not None or _has_device_threads():
                 undo.callback(node.register_prehook(run.enter).remove)
         if create_graph and warns_always():
             undo.enter_context(_warn_always_pause)
@@ -527,6 +556,19 @@ def _run_undefined_leaf(ref: NodeRef) -> None:
         False,
         (GradientEdge(ref.node, 0),),
     )
+
+
+def accumulate_across(made: torch.Stream, used: torch.Stream) -> None:
+    """Accumulate a gradient that was made on another stream than its leaf's."""
+    device = torch.device(made.device.type, made.device_index)
+    with torch.enable_grad(), _disable_current_modes():
+        with cast("Any", used):
+            leaf = torch.zeros((), device=device, requires_grad=True)
+            accumulator = get_gradient_edge(leaf)
+        with cast("Any", made):
+            root = leaf.clone()
+            _run_backward((root,), (torch.zeros((), device=device),), False, False, ())
+    del accumulator  # it holds the node that was made on the other stream
 
 
 class _Undefined(torch.autograd.Function):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from agviz_engine import deep_graphs, interrupt, native_run
-from agviz_engine.backward_call import UNJUDGED, parse, unseen_by_dynamo, why_native
+from agviz_engine.backward_call import CAPTURED, UNJUDGED, parse, unseen_by_dynamo, why_native
 from agviz_engine.gradient_edge import holders, root_edge
 from agviz_engine.located_node import base_of
 from agviz_engine.releases import function_keeps_node
@@ -97,12 +97,20 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         around = current().current_graph_task
         if around is not None and around.history is not None:
             around.history.note("made a call that torch's own engine served")
+        multithreading = torch._C._is_multithreading_enabled()
+        if reason == CAPTURED:
+            # Torch's device thread has run nothing yet: what libraries make for a thread that uses
+            # them first (cublasCreate) can't be captured. The caller's has run the forward.
+            torch._C._set_multithreading_enabled(False)
         try:
             return native_run.ENGINE.run_backward(*args, **kwargs)  # type: ignore[no-any-return]
         except BaseException as error:
             if reason:
                 emit.delegated_failed(error)
             raise
+        finally:
+            if reason == CAPTURED:
+                torch._C._set_multithreading_enabled(multithreading)
 
     def queue_callback(self, callback: Callable[[], None]) -> None:
         """Run ``callback`` at the end of the current backward pass (``Engine::queue_callback``).

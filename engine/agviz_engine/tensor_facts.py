@@ -59,7 +59,7 @@ def is_plain(tensor: Tensor) -> bool:
 
     It must be of type Tensor itself or Parameter.
     """
-    return _dispatch_keys(tensor).raw_repr() == _plain_keys and tensor.dim() <= _most_dimensions
+    return _dispatch_keys(tensor).raw_repr() == _plain_keys and tensor.dim() <= MOST_DIMENSIONS
 
 
 def _plain_keys_here() -> int:
@@ -69,9 +69,10 @@ def _plain_keys_here() -> int:
 
 def _asked_block(tensor: Tensor) -> Block:
     with _C.DisableTorchFunction():
-        if _dispatch_keys(tensor).raw_repr() != _plain_keys:
+        keys = _dispatch_keys(tensor).raw_repr()
+        if keys != _plain_keys and (not tensor.is_cuda or tensor.layout is not torch.strided):
             return ()
-        return tensor.shape, tensor.stride(), tensor.dtype
+        return tensor.shape, tensor.stride(), tensor.dtype, keys, tensor.get_device()
 
 
 def _asked_impl(tensor: Tensor) -> int:
@@ -127,11 +128,11 @@ try:
     with support.fitting():
         from agviz_engine import torch_layout
 except UnsupportedTorchError:
-    _plain_keys, _most_dimensions = _plain_keys_here(), 64
+    _plain_keys, MOST_DIMENSIONS = _plain_keys_here(), 64
     tensor_block, storage_address, block_places = _asked_block, _asked_storage, None
     impl_number, node_nr_reader = _asked_impl, lambda: _asked_node_nr
 else:
-    _plain_keys, _most_dimensions = torch_layout.PLAIN_KEYS, torch_layout.DIMENSIONS
+    _plain_keys, MOST_DIMENSIONS = torch_layout.PLAIN_KEYS, torch_layout.DIMENSIONS
     tensor_block, storage_address = torch_layout.tensor_block, torch_layout.storage_address
     block_places = torch_layout.BLOCK_PLACES
     impl_number, node_nr_reader = torch_layout.tensor_base, _read_node_nr

@@ -855,8 +855,9 @@ class Kind(NamedTuple):
 class InputStream(NamedTuple):
     """The stream on which the forward made the tensor of an input (``stream_``)."""
 
-    device: torch.device
-    device_type_number: int
+    device_type: int
+    """``c10::DeviceType``, like ``torch.Stream.device_type``."""
+    device_index: int
     stream_id: int
 
 
@@ -1111,10 +1112,9 @@ def _text(ref: NodeInMemory, facts: _Metadata) -> str:
 
 def stream_of(ref: NodeInMemory, slot: int) -> InputStream:
     """The stream of the input ``slot`` of a node; that of a CPU input means nothing."""
-    kind, _ = expectation(ref, slot)
     begin = (MEMORY[ref.base + _ARRAY] >> 3) + slot * _STRIDE
     device, stream_id = MEMORY[begin + _STRIDE - 3], MEMORY[begin + _STRIDE - 2]
-    return InputStream(kind.device, device >> 8 & 0xFF, stream_id)
+    return InputStream(device & 0xFF, device >> 8 & 0xFF, stream_id)
 
 
 def _kind(node: Node, slot: int, options: int, tail: int) -> Kind:

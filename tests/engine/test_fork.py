@@ -21,7 +21,13 @@ from tests.engine.idle import leftovers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.skipif(
+        torch.accelerator.is_available(),
+        reason="where there is an accelerator torch refuses to run in a fork (see test_gpu.py)",
+    ),
+]
 
 
 def _in_a_child(work: Callable[[], None]) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import itertools
+import subprocess
 import sys
 import warnings
 from types import ModuleType
@@ -1051,3 +1052,28 @@ def test_while_another_thread_imports_compiled_autograd(monkeypatch: pytest.Monk
     with installed():
         x.exp().sum().backward()
     assert x.grad is not None
+
+
+_INSTALLS = """
+import sys
+import torch
+from torch.autograd import Variable
+Native = type(Variable._execution_engine)
+class Watched(Native):
+    def run_backward(self, *args, **kwargs):
+        print("ran")
+        return super().run_backward(*args, **kwargs)
+torch._C._ImperativeEngine = Watched
+from agviz_engine import installed
+with installed():
+    print("installed")
+    torch.ones(1, requires_grad=True).exp().backward()
+"""
+
+
+def test_to_install_runs_no_backward_of_torchs_own_engine() -> None:
+    """Where there is an accelerator, no child that is forked after one can run another."""
+    code = [sys.executable, "-c", _INSTALLS]
+    said = subprocess.run(code, capture_output=True, text=True, check=True).stdout.split()
+    assert said[0] == "installed"
+    assert "ran" in said  # or nothing was watched
