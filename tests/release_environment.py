@@ -19,9 +19,9 @@ from typing import TypeAlias
 ROOT = Path(__file__).parent.parent
 NEEDS_OF_TORCH = "filelock fsspec jinja2 mpmath networkx numpy setuptools sympy typing-extensions"
 NEEDS_OF_TESTS = (
-    "debugpy duckdb graphviz hypothesis packaging perfetto pyarrow pygraphviz pytest pytest-asyncio"
-    " pytest-html pytest-rerunfailures pytest-textual-snapshot pytest-timeout pytest-xdist rich"
-    " textual textual-serve viztracer wasmtime"
+    "debugpy duckdb expecttest graphviz hypothesis packaging perfetto pyarrow pygraphviz pytest"
+    " pytest-asyncio pytest-html pytest-rerunfailures pytest-textual-snapshot pytest-timeout"
+    " pytest-xdist rich textual textual-serve viztracer wasmtime"
 )
 _NVIDIA = re.compile(r"lib(cu|nv|nccl)")
 _SYMBOL = re.compile(r"cu[a-zA-Z]|nccl|nv|CU|__cuda|__nv")
