@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agviz.measure import saved
 from agviz.measure.health import FINITE, found_at_once, health_in, health_of
-from agviz_engine.emissions import ABSENT, CHECKED, clock, expand, next_seq
+from agviz_engine.emissions import ABSENT, CHECKED, expand, next_seq
 from agviz_engine.emit import Emitter
 from agviz_engine.thread_state import here
 
@@ -34,9 +34,11 @@ class Measuring:
         self._emit = Emitter(registry)
 
     def outputs(  # noqa: C901 - calls for each output would cost more than what they do
-        self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
+        self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None], now: int
     ) -> list[int]:
         """Measure every output of a node, which still has what it saved: its non-finite check.
+
+        What is emitted has the time ``now`` (ns) at which the outputs were there.
 
         Returns:
             ``held_bytes`` of each; -1: that did not come to light.
@@ -47,6 +49,7 @@ class Measuring:
         if graph_task.looked:
             looked = graph_task.looked.pop(ref.index, None)
         is_dispatched = registry.gradient_measured or registry.non_finite_checked
+        task, thread, node = graph_task.id, here.thread.thread_id, ref.index
         has_saved = False
         held: list[int] = []
         for gradient in outputs:
@@ -61,16 +64,15 @@ class Measuring:
                 plain, found = at_once
                 held[output] = plain.nbytes
                 if found[FINITE] == plain.numel and not is_dispatched and journal is not None:
-                    seq, task = next_seq(), graph_task.id  # most are: no Health is built
+                    seq = next_seq()  # most are: no Health is built
                     if rows is not None:
-                        now, thread, node = clock(), here.thread.thread_id, ref.index
                         rows((seq, now, thread, task, CHECKED, node, output, 0, 0, 0, ABSENT))
                     journal((seq, task, plain.tensor_type, 0, 0, 0, *found[FINITE + 1 :]))
                     continue
             if known is None:
                 known = health_of(gradient) if at_once is None else health_in(*at_once)
             wrong = known.nan, known.posinf, known.neginf
-            row = self._emit.row(graph_task, CHECKED, ref, output, *wrong)
+            row = self._emit.row(graph_task, CHECKED, ref, output, *wrong, at=now)
             self._found(graph_task, ref, gradient, known, row)
             if any(wrong):
                 if not has_saved:

@@ -69,14 +69,28 @@ class Emitter:
         if listeners:
             registry.dispatch(listeners, event, live)
 
-    def row(self, graph_task: GraphTask, kind: int, ref: NodeRef, *fields: int) -> tuple[int, ...]:
-        """Put into the journal what happens now: a row with ``fields`` in the columns from ``a``.
+    def row(
+        self,
+        graph_task: GraphTask,
+        kind: int,
+        ref: NodeRef,
+        *fields: int,
+        at: int | None = None,
+    ) -> tuple[int, ...]:
+        """Put a row into the journal, with ``fields`` in the columns from ``a``.
+
+        Args:
+            graph_task: that it belongs to.
+            kind: of :mod:`agviz_engine.emissions`.
+            ref: the node that is under way.
+            fields: the values.
+            at: when it happened (ns); None: now.
 
         Returns:
             The row, for :meth:`dispatch`.
         """
         rest = _REST[len(fields)]
-        place = next_seq(), clock(), current().thread_id, graph_task.id
+        place = next_seq(), clock() if at is None else at, current().thread_id, graph_task.id
         row = *place, kind, ref.index, *fields, *rest
         if self._registry.journal is not None:
             self._registry.journal(row)

@@ -731,9 +731,12 @@ class Engine:
         graph_task.executed += 1
         measurer = registry.measurer
         sizes: Sequence[int] | None = None
+        measuring = 0
         if measurer is not None:
             if outputs:  # while the node has what it saved
-                sizes = measurer.outputs(graph_task, ref, outputs)
+                came = clock()
+                sizes = measurer.outputs(graph_task, ref, outputs, came)
+                measuring = clock() - came
         elif self.nonfinite_check and registry.checks:
             check_outputs(self.emit, graph_task, ref, outputs)
         released = ref.saves_tensors and not graph_task.keep_graph
@@ -744,7 +747,9 @@ class Engine:
                 graph_task.history.release(ref)
         if outputs and _C.is_anomaly_enabled():
             self._check_anomaly(graph_task, ref, outputs, released=released)
-        journal, now = registry.journal, clock() if registry.ends or registry.deliveries else 0
+        journal, now = registry.journal, 0
+        if registry.ends or registry.deliveries:
+            now = clock() - measuring
         if registry.ends:
             row = (
                 next_seq(),

@@ -188,9 +188,11 @@ class Measurer(Protocol):
     """Measures gradients while the engine has them, and passes on what it finds."""
 
     def outputs(
-        self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None]
+        self, graph_task: GraphTask, ref: NodeRef, outputs: Sequence[Tensor | None], now: int
     ) -> Sequence[int]:
-        """A node put out ``outputs``, and still has what it saved.
+        """A node put out ``outputs`` at ``now`` (ns), and still has what it saved.
+
+        What is emitted of it has that time: measuring is none of the node's.
 
         Returns:
             ``held_bytes`` of each; -1: that did not come to light.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,12 +17,14 @@ from agviz.measure.health import health_of, measure, unseen
 from agviz.measure.measuring import Measuring
 from agviz_engine import events, installed
 from agviz_engine.instruments import Instrument, Live
+from agviz_engine.observe.observing_engine import observed
 from agviz_engine.tensor_facts import held_bytes
 from tests.slow_cases import slow_but
 from tests.unnoticed import noticed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from agviz.measure.values import Health
 
@@ -454,3 +457,42 @@ def test_symbolic_sizes_are_not_known_and_nothing_is_asked_of_them() -> None:
     assert hash(seen.tensor_type)
     assert (seen.numel, seen.nbytes, nbytes) == (0, 0, 0)
     assert not guards
+
+
+class _Timed(Instrument):
+    """Keeps all events of an engine that measures."""
+
+    measurer = Measuring
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def any_event(self, event: events.Event, _live: Live) -> None:
+        self.seen.append(event)
+
+    def gradient_measured(self, _event: Any, _live: Live) -> None:
+        """Without which nothing is measured."""
+
+
+@pytest.mark.parametrize("around", [installed, observed])
+def test_measuring_is_not_part_of_a_nodes_time(
+    around: Callable[..., AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node ends when its outputs are there, and is measured after that."""
+    slept = 50_000_000  # ns
+
+    def slow(gradient: Tensor) -> Any:
+        time.sleep(slept / 1e9)
+        return health.found_at_once(gradient)
+
+    monkeypatch.setattr("agviz.measure.measuring.found_at_once", slow)
+    instrument = _Timed()
+    with around(instrument):
+        (torch.ones(3, requires_grad=True) * 2).exp().sum().backward()
+    begun = {e.node: e.time_ns for e in instrument.seen if isinstance(e, events.NodeStarted)}
+    ended = {e.node: e.time_ns for e in instrument.seen if isinstance(e, events.NodeFinished)}
+    assert len(ended) == 4
+    assert all(ended[node] - begun[node] < slept for node in ended)
+    times = [event.time_ns for event in instrument.seen]
+    assert times == sorted(times)
+    assert times[-1] - times[0] > slept

@@ -408,14 +408,15 @@ class ObservedPass:
         graph_task, registry = self.graph_task, self.engine.registry
         graph_task.executed += 1
         sizes: Sequence[int] = ()
+        now = clock()
         if registry.measurer is not None:
             if outputs:
-                sizes = registry.measurer.outputs(graph_task, ref, outputs)
+                sizes = registry.measurer.outputs(graph_task, ref, outputs, now)
         elif self.engine.nonfinite_check and registry.checks:
             check_outputs(self.engine.emit, graph_task, ref, outputs)
         distribute = self._distribute_locked if graph_task.threaded else self._distribute
         released = ref.saves_tensors and not graph_task.keep_graph
-        now, journal = clock(), registry.journal
+        journal = registry.journal
         place = thread.thread_id, graph_task.id
         row = next_seq(), now, *place, ENDED, ref.index, len(outputs), int(released), *_REST
         if journal is None or registry.dispatches_nodes:
