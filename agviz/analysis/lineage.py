@@ -125,9 +125,12 @@ class Lineage:
         self._in_loss = self._ancestors(loss)
         self._before = _NEVER
         roots = [self._now[number] for number in loss if number in self._now]
-        if roots:
-            made = [call.op.id for state in roots for call in state.makers]
-            self._before = max(made, default=self._before)
+        made = sorted(
+            (call.op for state in roots for call in state.makers), key=lambda op: op.id
+        )
+        self._ends: dict[int | None, int] = {op.graph_task: op.id for op in made}
+        if made:
+            self._before = made[-1].id
         self._roots = roots
         self._follow(roots)
 
@@ -342,7 +345,7 @@ class Lineage:
 
     def _leaving(self, state: _State, call: _Call) -> Cut | None:
         """Where the values of a state leave torch; where they became integers before, that."""
-        if last_name(call.op) in _LEAVES_TORCH and call.op.id < self._before:
+        if last_name(call.op) in _LEAVES_TORCH and call.op.id < self._before_loss(state):
             return Cut(Cause.LEFT_TORCH, call.op, call.op.frame)
         found = []
         for made in call.made:
@@ -351,6 +354,14 @@ class Lineage:
                 is_integer = cut is not None and cut.cause is Cause.INTEGER
                 found.append(cut if cut is not None and is_integer else self._left[id(made)])
         return min(found, key=lambda cut: cut.op.id, default=None)
+
+    def _before_loss(self, state: _State) -> int:
+        """The function that gave the loss of the pass in which a state was made.
+
+        Numbers that leave torch after it are in no loss: they are printed or kept.
+        """
+        made_in = next((maker.op.graph_task for maker in state.makers[-1:]), None)
+        return self._ends.get(made_in, self._before)
 
     def _ignores(self, state: _State, call: _Call) -> bool:
         """Whether the node of ``call`` is in the graph, but what made ``state`` is not.

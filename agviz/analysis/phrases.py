@@ -337,6 +337,8 @@ def by_node(
     words = _WORDS.get(end.cause, _UNKNOWN[gradient])
     if end.cause is Cause.MASKED and node.short_name.startswith("Embedding"):
         words = "{node} let nothing through: the row of its padding_idx gets no gradient"
+    if end.cause is Cause.CANCELLED and end.output >= 0:
+        words = "what {node} adds up cancels"
     if end.cause is Cause.MASKED and is_choice(node.short_name):
         words = "{node} let nothing through: it took the values of the other argument throughout"
     if end.cause is Cause.DEAD_ACTIVATION and is_bounded(node.short_name):
