@@ -125,9 +125,7 @@ class Lineage:
         self._in_loss = self._ancestors(loss)
         self._before = _NEVER
         roots = [self._now[number] for number in loss if number in self._now]
-        made = sorted(
-            (call.op for state in roots for call in state.makers), key=lambda op: op.id
-        )
+        made = sorted((call.op for state in roots for call in state.makers), key=lambda op: op.id)
         self._ends: dict[int | None, int] = {op.graph_task: op.id for op in made}
         if made:
             self._before = made[-1].id

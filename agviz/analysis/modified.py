@@ -99,13 +99,13 @@ class InplaceModification:
 
     def _remedy(self) -> str:
         op = self.changes[0] if self.changes else None
+        if op is None and self.saved is not None and self.saved.parameter:
+            is_step = f"{_AFTER_STEP} If no step did it"
+            none = "No optimizer had stepped, so something else wrote to it"
+            other = "a clamp, a copy into it or an initialisation belongs after the backward pass"
+            return f"{is_step if self.has_stepped else none}: {other}."
         if _is_step(op):
             return _AFTER_STEP
-        if op is None and self.saved is not None and self.saved.parameter:
-            other = "a clamp, a copy into it or an initialisation belongs after the backward pass"
-            if not self.has_stepped:
-                return f"No optimizer had stepped, so something else wrote to it: {other}."
-            return f"{_AFTER_STEP} If no step did it: {other}."
         name = "" if op is None else op.name
         if name.endswith("__setitem__"):
             return "Assign into a copy (x = x.clone()), or put the parts together by torch.where."

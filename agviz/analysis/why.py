@@ -18,11 +18,17 @@ from agviz.analysis.code_search import (
     only_return,
     parameter_made,
 )
-from agviz.analysis.constant_calls import of_single_values, span, why_constant, why_ignored
+from agviz.analysis.constant_calls import (
+    equal_throughout,
+    of_single_values,
+    span,
+    why_constant,
+    why_ignored,
+)
 from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
-from agviz.analysis.measures import bad, counts, number
+from agviz.analysis.measures import bad, counts
 from agviz.analysis.pass_marks import PassMark, marks
 from agviz.analysis.phrases import (
     by_node,
@@ -547,18 +553,7 @@ class _Why:
             factors = _factors(end, op)
             return next((f": {what}" for row in factors if (what := self._zeros(row))), "")
         if end.cause is Cause.CANCELLED:
-            return next(
-                (
-                    f": {row.parameter or 'what it is multiplied by'} is {number(of.min)} throughout"
-                    for row in _factors(end, op)
-                    if len(op.inputs) > 1
-                    and (of := self._health(row)) is not None
-                    and of.numbers > 1
-                    and of.min is not None
-                    and of.min == of.max
-                ),
-                "",
-            )
+            return equal_throughout(_factors(end, op), self._health) if len(op.inputs) > 1 else ""
         if end.cause in {Cause.FLAT, Cause.UNKNOWN}:
             constant = why_constant(op, self._health) or why_ignored(op)
             return f": {constant}" if constant else ""
@@ -643,17 +638,8 @@ class _Why:
         """The end of a gradient, where what the function was given shows another cause."""
         if _drops_all(op):
             return end._replace(cause=Cause.DROPPED)
-        if end.node.short_name.startswith("EmbeddingBackward") and end.cause is Cause.MASKED:
-            return end if _PADDING.match(op.arguments) else end._replace(cause=Cause.CANCELLED)
-        factors = [self._health(row) for row in _factors(end, op)]
-        whole = [health for health in factors if health is not None and health.numbers]
-        is_product = last_name(op) in _PRODUCTS or end.cause is Cause.ZERO_FACTOR
-        if is_product and end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
-            if whole and len(whole) == len(factors) and not any(each.zero for each in whole):
-                is_sure = self._cannot_underflow(end, whole)
-                return end._replace(cause=Cause.CANCELLED if is_sure else Cause.UNKNOWN)
-            if end.cause is Cause.ZERO_FACTOR and whole:
-                return end
+        if (by_terms := self._by_terms(end, op)) is not None:
+            return by_terms
         given = [self._health(row) for row in op.inputs]
         known = [health for health in given if health is not None and health.numbers]
         hooks = self._vanishing.flow(end.graph_task).hooks(end.node.index)
@@ -663,6 +649,25 @@ class _Why:
         if has_looked and any(health.zero == health.numbers for health in known):
             return end._replace(cause=Cause.ZERO_FACTOR)
         return end
+
+    def _by_terms(self, end: Vanished, op: ForwardOpRow) -> Vanished | None:
+        """The end of a gradient that is a sum of terms, of which none is zero; or none needs be.
+
+        None: it is no such sum, or that is not known.
+        """
+        if end.node.short_name.startswith("EmbeddingBackward") and end.cause is Cause.MASKED:
+            return end if _PADDING.match(op.arguments) else end._replace(cause=Cause.CANCELLED)
+        rows = _factors(end, op)
+        factors = [each for row in rows if (each := self._health(row)) is not None and each.numbers]
+        is_product = end.cause is Cause.ZERO_FACTOR or (
+            end.cause is Cause.MASKED and last_name(op) in _PRODUCTS
+        )
+        if not is_product or not factors:
+            return None
+        if any(each.zero for each in factors) or len(factors) < len(rows):
+            return end if end.cause is Cause.ZERO_FACTOR else None
+        is_sure = self._cannot_underflow(end, factors)
+        return end._replace(cause=Cause.CANCELLED if is_sure else Cause.UNKNOWN)
 
     def _cannot_underflow(self, end: Vanished, factors: Sequence[Health]) -> bool:
         """Whether products of the gradient that came with any of these are far above the least."""

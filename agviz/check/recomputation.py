@@ -224,7 +224,9 @@ def _is_contained(first: list[CallInCheckpoint], then: list[CallInCheckpoint]) -
     """
     left = iter(first)
     own = [  # what was cut off has no results
-        call for call in then if not call.outputs or any(each.requires_grad for each in call.outputs)
+        call
+        for call in then
+        if not call.outputs or any(each.requires_grad for each in call.outputs)
     ]
     return bool(own) and all(any(_is_same(one, two) for one in left) for two in own)
 
