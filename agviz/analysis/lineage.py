@@ -117,6 +117,9 @@ class Lineage:
         self._names = names
         self._calls: list[_Call] = []
         self._now: dict[int, _State] = {}
+        self.unrecorded: ForwardOpRow | None = None
+        """The first function that got a tensor with a graph which no recorded function made, as of
+        a scripted module or of compiled code; None: there is none."""
         self._sharing: defaultdict[int, set[int]] = defaultdict(set)
         self._parameters: defaultdict[str, list[_State]] = defaultdict(list)
         for op, within in _program(ops):
@@ -223,6 +226,8 @@ class Lineage:
         call = _Call(op)
         for row in [] if _takes_shapes(op) else _taken(op, within):
             state = self._state(row)
+            if state.attached and not (state.makers or row.is_leaf or row.parameter):
+                self.unrecorded = self.unrecorded or op
             if state not in call.given:
                 call.given.append(state)
                 state.takers.append(call)
