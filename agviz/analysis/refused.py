@@ -234,33 +234,36 @@ def _behind_loss(
 ) -> list[ForwardOpRow]:
     """The functions that made the variable that backward was called on, in order; empty: not known.
 
-    The call has to be ``name.backward()``, and a line of the same function to give the name its
-    value.
+    What is on the line of the call counts, and what gives their values to the names there.
     """
-    statements = [] if call is None else list(ast.walk(parsed(trace.source(call.file))))
-    names = {
-        node.func.value.id
+    if call is None:
+        return []
+    statements = list(ast.walk(parsed(trace.source(call.file))))
+    called = [
+        node.func.value
         for node in statements
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and (node.func.attr, call and call.line) == ("backward", node.lineno)
-        and isinstance(node.func.value, ast.Name)
-    }
-    lines = {
-        line
+        and (node.func.attr, node.lineno) == ("backward", call.line)
+    ]
+    names = {name.id for value in called for name in ast.walk(value) if isinstance(name, ast.Name)}
+    giving = [
+        node
         for node in statements
         if isinstance(node, ast.Assign)
         and any(isinstance(target, ast.Name) and target.id in names for target in node.targets)
+    ]
+    lines = {
+        line
+        for node in (*giving, *called)
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     found: list[ForwardOpRow] = []
     wanted: set[int] = set()
     for op in reversed(ops):
         made = {row.tensor for row in op.outputs}
-        is_loss = not found and any(
-            call is not None
-            and (frame.file, frame.function) == (call.file, call.function)
-            and frame.line in lines
+        is_loss = any(
+            (frame.file, frame.function) == (call.file, call.function) and frame.line in lines
             for frame in op.stack
         )
         if made and (is_loss or made & wanted):

@@ -110,6 +110,8 @@ _MOST_OPS: Final = 50_000
 _FEW_NODES: Final = 10
 """Up to so many nodes for each parameter, all are read in one go."""
 _MOST_NAMED: Final = 3
+_ADDING: Final = ("Addm", "Baddbmm")
+"""Nodes of products to which something is added: that gets output 0."""
 _DIGITS: Final = "0123456789"
 _MATRICES: Final = frozenset({"linear", "matmul", "mm", "bmm", "mv", "addmm", "baddbmm", "addmv"})
 _PADDING: Final = re.compile(r"tensor, tensor, (?:padding_idx=)?\d+")
@@ -553,7 +555,8 @@ class _Why:
             factors = _factors(end, op)
             return next((f": {what}" for row in factors if (what := self._zeros(row))), "")
         if end.cause is Cause.CANCELLED:
-            return equal_throughout(_factors(end, op), self._health) if len(op.inputs) > 1 else ""
+            is_one = len(op.inputs) < 2 or _is_added(end, op)
+            return "" if is_one else equal_throughout(_factors(end, op), self._health)
         if end.cause in {Cause.FLAT, Cause.UNKNOWN}:
             constant = why_constant(op, self._health) or why_ignored(op)
             return f": {constant}" if constant else ""
@@ -657,6 +660,8 @@ class _Why:
         """
         if end.node.short_name.startswith("EmbeddingBackward") and end.cause is Cause.MASKED:
             return end if _PADDING.match(op.arguments) else end._replace(cause=Cause.CANCELLED)
+        if end.cause is Cause.ZERO_FACTOR and _is_added(end, op):
+            return end._replace(cause=Cause.CANCELLED)
         rows = _factors(end, op)
         factors = [each for row in rows if (each := self._health(row)) is not None and each.numbers]
         is_product = end.cause is Cause.ZERO_FACTOR or (
@@ -914,11 +919,19 @@ def _as_learnt(row: GradientRow, what: str) -> GradientRow:
     return row._replace(frame=None, line=None, module=None)
 
 
+def _is_added(end: Vanished, op: ForwardOpRow) -> bool:
+    """Whether what got no gradient is a bias, which is added and not multiplied."""
+    kind = end.node.short_name
+    if kind.startswith("Convolution"):
+        return last_name(op).startswith("conv") and end.output == 2
+    return kind.startswith(_ADDING) and end.output == 0
+
+
 def _factors(end: Vanished, op: ForwardOpRow) -> Sequence[ForwardTensorRow]:
     """By what a product multiplied a gradient; all that it was given where that is not known."""
     name, kind = last_name(op), end.node.short_name
     operands = op.inputs[1:] if name.startswith(("addm", "baddbmm")) else op.inputs[:2]
-    place = end.output - kind.startswith(("Addm", "Baddbmm"))
+    place = end.output - kind.startswith(_ADDING)
     is_known = name in _MATRICES | _PRODUCTS or name.startswith("conv")
     if is_known and len(operands) == 2 and place in {0, 1}:
         return operands[1 - place : 2 - place]
