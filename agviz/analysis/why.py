@@ -552,7 +552,8 @@ class _Why:
     def _because(self, end: Vanished, op: ForwardOpRow) -> str:
         """What the function was given that explains the end of a gradient; empty: not known."""
         if end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
-            factors = _factors(end, op)
+            both = all(map(self._holds_zeros, op.inputs))  # then one answer suffices for both
+            factors = op.inputs if both else _factors(end, op)
             return next((f": {what}" for row in factors if (what := self._zeros(row))), "")
         if end.cause is Cause.CANCELLED:
             is_one = len(op.inputs) < 2 or _is_added(end, op)
