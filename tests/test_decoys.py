@@ -194,9 +194,10 @@ def test_terms_that_cancel_are_no_zeros_and_no_mask(tmp_path: Path) -> None:
 
 
 def test_equal_weights_are_named_and_not_a_bias_of_zeros(tmp_path: Path) -> None:
-    net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
-    nn.init.constant_(net[1].weight, 0.125)
-    nn.init.zeros_(net[1].bias)
+    last = nn.Linear(8, 2)
+    nn.init.constant_(last.weight, 0.125)
+    nn.init.zeros_(last.bias)
+    net = nn.Sequential(nn.Linear(4, 8), last)
 
     def program() -> None:
         logits = net(torch.randn(6, 4))
@@ -232,10 +233,10 @@ def test_the_hook_that_changed_a_gradient_is_named(tmp_path: Path) -> None:
 
 def test_a_write_before_any_step_is_no_step(tmp_path: Path) -> None:
     def program() -> None:
-        net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-        loss = net(torch.ones(3, 2)).sum()
+        last = nn.Linear(2, 1)
+        loss = last(nn.Linear(2, 2)(torch.ones(3, 2))).sum()
         with torch.no_grad():
-            net[1].weight.clamp_(-0.1, 0.1)
+            last.weight.clamp_(-0.1, 0.1)
         loss.backward()
 
     with agviz.trace(path=tmp_path / "t.agviz"), pytest.raises(RuntimeError, match="inplace"):

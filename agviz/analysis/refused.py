@@ -247,7 +247,7 @@ def _behind_loss(
         and (node.func.attr, node.lineno) == ("backward", call.line)
     ]
     names = {name.id for value in called for name in ast.walk(value) if isinstance(name, ast.Name)}
-    giving = [
+    giving: list[ast.stmt | ast.expr] = [
         node
         for node in statements
         if isinstance(node, ast.Assign)
@@ -255,7 +255,7 @@ def _behind_loss(
     ]
     lines = {
         line
-        for node in (*giving, *called)
+        for node in giving + called
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     found: list[ForwardOpRow] = []
