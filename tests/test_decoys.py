@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import runpy
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
+from torch import nn
 
+import agviz
 from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import verdicts
 from gallery.index import load
 from gallery.judge import Answer, judge
 from tests.answers_support import answered, asked
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from agviz.analysis.verdict import Verdict
 
 PROGRAMS = {program.name: program for program in load()}
 
@@ -62,3 +69,203 @@ def test_a_remedy_is_not_promised_where_it_would_not_help(
     row = asked(tmp_path / "t.agviz", lambda: runpy.run_path(str(program.path)))[parameter]
     told = row.sentence.replace(program.path.name, "train.py")
     assert judge(program, Answer(told)) == "named", told
+
+
+def _told(verdict: Verdict) -> str:
+    return f"{verdict.heading} {verdict.paragraph}"
+
+
+def test_a_gradient_made_of_a_bad_forward_is_not_the_beginning(tmp_path: Path) -> None:
+    def program() -> None:
+        out = nn.Linear(4, 8)(torch.randn(6, 4)).relu().log()
+        out.backward(gradient=(out - out.mean()).detach())
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "log of zero" in told
+    assert "gradient given" not in told
+
+
+def test_a_hook_that_overflows_is_not_said_to_divide_for_sure(tmp_path: Path) -> None:
+    def program() -> None:
+        weight = torch.ones(4, dtype=torch.float16, requires_grad=True)
+        weight.register_hook(lambda grad: grad * 60_000 * 30)
+        weight.sum().backward()
+
+    assert "or go beyond what float16 holds" in _told(answered(tmp_path / "t.agviz", program))
+
+
+def test_a_gate_that_starts_at_zero_is_no_mask(tmp_path: Path) -> None:
+    def program() -> None:
+        alpha = torch.zeros(1, requires_grad=True)
+        x = torch.tensor([[1.0, 2.0], [0.0, 0.0]], requires_grad=True)
+        (alpha * x.pow(2).sum(-1, keepdim=True).sqrt()).sum().backward()
+
+    found = answered(tmp_path / "t.agviz", program)
+    assert found.heading.startswith("norm at zero")
+    assert "a mask" not in _told(found)
+
+
+def test_data_without_a_finite_number_has_no_samples_to_leave_out(tmp_path: Path) -> None:
+    def program() -> None:
+        advantages = torch.tensor([math.nan] * 4)
+        (nn.Linear(2, 1)(torch.ones(4, 2)).squeeze(1) * advantages).mean().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "No number of it is finite" in told
+    assert "cleaned" not in told
+
+
+def test_an_eps_that_float16_rounds_to_zero_is_told_from_none(tmp_path: Path) -> None:
+    def program() -> None:
+        x = torch.zeros(3, dtype=torch.float16, requires_grad=True)
+        (x / (x.pow(2).mean() + 1e-8)).sum().backward()
+
+    assert "an eps is 0 in float16" in _told(answered(tmp_path / "t.agviz", program))
+
+
+def test_nan_behind_a_bias_is_no_row_of_a_mask(tmp_path: Path) -> None:
+    counts = torch.tensor([[1.0, 2.0], [0.0, 0.0]])
+    head, prior = nn.Linear(2, 3), torch.zeros(3, requires_grad=True)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        logits = head(counts / counts.sum(1, keepdim=True)) + prior
+        nn.functional.cross_entropy(logits, torch.tensor([0, 1])).backward()
+    with agviz.Trace.open(tmp_path / "t.agviz") as trace:
+        assert "was -inf" not in _told(verdicts(trace)[0])
+
+
+def test_a_masked_symbol_is_no_row_of_a_mask(tmp_path: Path) -> None:
+    def program() -> None:
+        logits = nn.Linear(6, 5)(torch.randn(12, 1, 6))
+        logits = logits.masked_fill(torch.arange(5) == 4, -math.inf)
+        given = torch.tensor([[1, 4, 2]]), torch.tensor([12]), torch.tensor([3])
+        nn.functional.ctc_loss(logits.log_softmax(-1), *given).backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "Tensor.masked_fill wrote" in told
+    assert "0 / 0" not in told
+
+
+def test_a_parameter_that_was_large_from_the_start_has_not_grown(tmp_path: Path) -> None:
+    def program() -> None:
+        layer = nn.Linear(1, 2, bias=False).half()
+        nn.init.constant_(layer.weight, 5e4)
+        layer(torch.full((3, 1), 9.0).half()).sin().sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "no optimizer had stepped" in told
+    assert "has grown" not in told
+
+
+def test_a_remainder_by_zero_is_no_overflow(tmp_path: Path) -> None:
+    def program() -> None:
+        phase = torch.remainder(
+            torch.full((4,), 400.0).half(), torch.tensor([24.0] * 3 + [0]).half()
+        )
+        nn.Linear(4, 1).half()(phase).sum().backward()
+
+    found = answered(tmp_path / "t.agviz", program)
+    assert "overflow" not in _told(found)
+    assert "torch.remainder" in _told(found)
+
+
+def test_numbers_that_are_only_logged_are_no_cut(tmp_path: Path) -> None:
+    def program() -> None:
+        model = nn.ModuleDict({"main": nn.Linear(2, 1), "aux": nn.Linear(2, 1)})
+        for _ in range(3):
+            terms = [model[name](torch.ones(4, 2)).pow(2).mean() for name in ("main", "aux")]
+            assert [term.item() for term in terms]
+            terms[0].backward()
+
+    reason = next(
+        row.reason
+        for row in asked(tmp_path / "t.agviz", program).values()
+        if row.gradient == "none" and row.parameter.endswith("weight")
+    )
+    assert reason == "it is not in the loss; mean() was the last to use it"
+
+
+def test_terms_that_cancel_are_no_zeros_and_no_mask(tmp_path: Path) -> None:
+    def program() -> None:
+        ends = nn.Embedding(5, 4)(torch.arange(5).repeat(2, 1))
+        nn.functional.softplus(ends[0] - ends[1]).sum().backward()
+
+    (row,) = asked(tmp_path / "t.agviz", program).values()
+    assert row.reason == "what EmbeddingBackward0 adds up cancels"
+
+
+def test_equal_weights_are_named_and_not_a_bias_of_zeros(tmp_path: Path) -> None:
+    last = nn.Linear(8, 2)
+    nn.init.constant_(last.weight, 0.125)
+    nn.init.zeros_(last.bias)
+    net = nn.Sequential(nn.Linear(4, 8), last)
+
+    def program() -> None:
+        logits = net(torch.randn(6, 4))
+        nn.functional.cross_entropy(logits, torch.tensor([0, 1, 0, 1, 0, 1])).backward()
+
+    row = asked(tmp_path / "t.agviz", program)
+    cancels = "what AddmmBackward0 adds up cancels"
+    assert row["0.weight"].reason == f"{cancels}: 1.weight is 0.125 throughout"
+    assert row["1.bias"].reason == cancels
+
+
+def test_the_hook_that_changed_a_gradient_is_named(tmp_path: Path) -> None:
+    def look(grad: torch.Tensor) -> None:
+        assert grad.norm() > 0
+
+    def freeze(grad: torch.Tensor) -> torch.Tensor:
+        return grad * 0
+
+    def program() -> None:
+        net = nn.Linear(2, 1)
+        net.weight.register_hook(look)
+        net.weight.register_hook(freeze)
+        net(torch.ones(3, 2)).sum().backward()
+
+    (row,) = [
+        each
+        for name, each in asked(tmp_path / "t.agviz", program).items()
+        if name.endswith("weight")
+    ]
+    assert "freeze" in row.reason
+    assert "look" not in row.reason
+
+
+def test_a_write_before_any_step_is_no_step(tmp_path: Path) -> None:
+    def program() -> None:
+        last = nn.Linear(2, 1)
+        loss = last(nn.Linear(2, 2)(torch.ones(3, 2))).sum()
+        with torch.no_grad():
+            last.weight.clamp_(-0.1, 0.1)
+        loss.backward()
+
+    with agviz.trace(path=tmp_path / "t.agviz"), pytest.raises(RuntimeError, match="inplace"):
+        program()
+    with agviz.Trace.open(tmp_path / "t.agviz") as trace:
+        told = _told(verdicts(trace)[0])
+    assert "No optimizer had stepped" in told
+    assert "has to come after" not in told
+
+
+def test_the_cut_is_looked_for_behind_the_loss(tmp_path: Path) -> None:
+    def program() -> None:
+        logits = nn.Linear(4, 3)(torch.ones(2, 4))
+        loss = logits.detach().pow(2).mean()
+        assert logits.argmax(1).float().mean() >= 0
+        (loss + 1).backward()
+
+    found = answered(tmp_path / "t.agviz", program, "does not require grad")
+    assert "detach took" in _told(found)
+
+
+def test_a_temperature_that_is_lowered_is_no_fault(tmp_path: Path) -> None:
+    def program() -> None:
+        route = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(route.parameters(), 0.05)
+        for step in range(120):
+            gate = torch.softmax(route(torch.randn(16, 4)) / 0.93**step, -1)
+            optimizer.zero_grad()
+            ((gate * torch.randn(3)).sum() + 50).backward()
+            optimizer.step()
+
+    assert answered(tmp_path / "t.agviz", program).outcome is Outcome.NOTHING_UNUSUAL

@@ -88,7 +88,7 @@ class Blame(NamedTuple):
     is_masked: bool = False
     """Whether ``op`` multiplies NaN of the data by a mask, which keeps it."""
     steps: int = 0
-    """Optimizer steps before, of a parameter."""
+    """Optimizer steps before; 0 of data."""
     assigned: Frame | None = None
     """The line that gives the attribute its value that is the parameter, where one does."""
     spoiler: ForwardOpRow | None = None
@@ -202,6 +202,8 @@ class _Way:
             if not health.nan:  # Note [Intended infinities]
                 is_mask = maker is not None and function_name(maker.name) in _MASKING
                 is_masked = function_name(op.name) in SOFTMAX and not health.posinf
+                # A single -inf of a row comes out of log_softmax as it went in.
+                is_masked &= gave_nan or function_name(op.name) != "log_softmax"
                 if is_masked and (overflowed := self._overflowed(maker)) is not None:
                     return self._function(trace, overflowed)
                 if is_masked or (gave_nan and is_mask):
@@ -269,7 +271,8 @@ class _Way:
         if not given:
             return None
         worst = max(given, key=lambda health: (health.nan, bad(health)))
-        return Blame(op, Source.FUNCTION, arguments(trace, op), worst, "")
+        steps = trace.optimizer_steps_before(trace.graph_tasks.root(self._graph_task))
+        return Blame(op, Source.FUNCTION, arguments(trace, op), worst, "", steps=steps)
 
 
 def _spoiler(trace: Trace, memory: int) -> ForwardOpRow | None:

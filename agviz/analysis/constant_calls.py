@@ -11,7 +11,7 @@ from agviz.analysis.measures import number
 from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from agviz.measure.values import Health
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
@@ -57,6 +57,18 @@ def why_constant(op: ForwardOpRow, health: Callable[[ForwardTensorRow], Health |
         span = f"{number(grid.min)} to {number(grid.max)}"
         said += f", at coordinates from {span}; outside of [-1, 1] there is nothing to sample"
     return said
+
+
+def equal_throughout(
+    factors: Sequence[ForwardTensorRow], health: Callable[[ForwardTensorRow], Health | None]
+) -> str:
+    """That a factor is one number throughout, in the end of a sentence; empty: none is."""
+    for row in factors:
+        of = health(row)
+        if of is not None and of.numbers > 1 and of.min is not None and of.min == of.max:
+            name = row.parameter or "what it is multiplied by"
+            return f": {name} is {number(of.min)} throughout"
+    return ""
 
 
 def of_single_values(op: ForwardOpRow) -> str:

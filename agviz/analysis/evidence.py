@@ -75,6 +75,8 @@ class Evidence:
     """Names of what an output goes to, and of what lies behind that, without reshaping nodes."""
     zeroed_by: str = ""
     """Name of the nearest node before this one that made numbers of the gradient zero; or empty."""
+    is_weight: bool = False
+    """Whether that multiplies by what a gradient leads to as well: a factor, and no mask."""
     scale: float | None = None
     """What the gradient of the loss itself is, where that is not 1: a loss scale."""
     norms: tuple[tuple[str, float], ...] = ()
@@ -147,6 +149,7 @@ class _Gathering:
             row.slot: Health(*row[5:]) for row in self._measured(node) if row.role == "output"
         }
         wrong = trace.health_at(origin.seq)
+        zeroing = self._zeroed_by()
         made_by = trace.forward_op(task, node) if origin.kind is OriginKind.NODE else None
         return Evidence(
             kind=origin.kind,
@@ -156,7 +159,8 @@ class _Gathering:
             wrong=None if wrong is None else Health(*wrong[5:]),
             saved={row.name: row for row in trace.saved_health(task, node)},
             consumers={output: tuple(self._behind(node, output)) for output in outputs},
-            zeroed_by=self._zeroed_by(),
+            zeroed_by="" if zeroing is None else self._name(zeroing),
+            is_weight=zeroing is not None and len(self._from(zeroing)) > 1,
             scale=self._scale(),
             is_partial=self._is_partial(),
             hooks=tuple(self._hooks()),
@@ -241,29 +245,29 @@ class _Gathering:
     def _from(self, node: int) -> list[EdgeRow]:
         return self._trace.edges_from(self._origin.graph_task, node)
 
-    def _zeroed_by(self) -> str:
+    def _zeroed_by(self) -> int | None:
         """The nearest node upstream that put out more zeros than it was given.
 
         A ``torch.where`` on the way goes before it: what it left out was never in the forward, also
         where the gradient was zero there anyway.
         """
-        node, chose = self._origin.node, ""
+        node, chose = self._origin.node, None
         for _ in range(_MOST_STEPS):
             received = self._received(node)
             if len(received) != 1 or received[0].health is None or not received[0].health.zero:
-                return ""
+                return None
             edges = self._into(node)
             if len(edges) != 1:
-                return ""
+                return None
             producer = edges[0].producer
             before = self._received(producer)
             zeros = sum(_share_of_zeros(given.health) for given in before)
             if _share_of_zeros(received[0].health) > zeros:
-                return chose or self._name(producer)
+                return producer if chose is None else chose
             if base_name(self._name(producer)) in _CHOOSING:
-                chose = chose or self._name(producer)
+                chose = producer if chose is None else chose
             node = producer
-        return ""
+        return None
 
     def _scale(self) -> float | None:
         """The largest gradient of a single number, from the root on."""

@@ -528,7 +528,7 @@ def _frame(
     blamed = evidence.blame
     if finding is not None and BEHIND in finding.pattern:
         return node.frame  # an infinity that is masked is meant; what lets it through is not
-    if evidence.kind is OriginKind.ROOT:
+    if evidence.kind is OriginKind.ROOT and blamed is None:
         called = trace.call_site(node.graph_task)
         return visible(called) or node.frame
     if evidence.written is not None and finding is not None and finding.pattern == OLD_GRAD:

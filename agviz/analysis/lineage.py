@@ -117,6 +117,9 @@ class Lineage:
         self._names = names
         self._calls: list[_Call] = []
         self._now: dict[int, _State] = {}
+        self.unrecorded: ForwardOpRow | None = None
+        """The first function that got a tensor with a graph which no recorded function made, as of
+        a scripted module or of compiled code; None: there is none."""
         self._sharing: defaultdict[int, set[int]] = defaultdict(set)
         self._parameters: defaultdict[str, list[_State]] = defaultdict(list)
         for op, within in _program(ops):
@@ -125,9 +128,10 @@ class Lineage:
         self._in_loss = self._ancestors(loss)
         self._before = _NEVER
         roots = [self._now[number] for number in loss if number in self._now]
-        if roots:
-            made = [call.op.id for state in roots for call in state.makers]
-            self._before = max(made, default=self._before)
+        made = sorted((call.op for state in roots for call in state.makers), key=lambda op: op.id)
+        self._ends: dict[int | None, int] = {op.graph_task: op.id for op in made}
+        if made:
+            self._before = made[-1].id
         self._roots = roots
         self._follow(roots)
 
@@ -222,6 +226,8 @@ class Lineage:
         call = _Call(op)
         for row in [] if _takes_shapes(op) else _taken(op, within):
             state = self._state(row)
+            if state.attached and not (state.makers or row.is_leaf or row.parameter):
+                self.unrecorded = self.unrecorded or op
             if state not in call.given:
                 call.given.append(state)
                 state.takers.append(call)
@@ -342,7 +348,7 @@ class Lineage:
 
     def _leaving(self, state: _State, call: _Call) -> Cut | None:
         """Where the values of a state leave torch; where they became integers before, that."""
-        if last_name(call.op) in _LEAVES_TORCH and call.op.id < self._before:
+        if last_name(call.op) in _LEAVES_TORCH and call.op.id < self._before_loss(state):
             return Cut(Cause.LEFT_TORCH, call.op, call.op.frame)
         found = []
         for made in call.made:
@@ -351,6 +357,14 @@ class Lineage:
                 is_integer = cut is not None and cut.cause is Cause.INTEGER
                 found.append(cut if cut is not None and is_integer else self._left[id(made)])
         return min(found, key=lambda cut: cut.op.id, default=None)
+
+    def _before_loss(self, state: _State) -> int:
+        """The function that gave the loss of the pass in which a state was made.
+
+        Numbers that leave torch after it are in no loss: they are printed or kept.
+        """
+        made_in = next((maker.op.graph_task for maker in state.makers[-1:]), None)
+        return self._ends.get(made_in, self._before)
 
     def _ignores(self, state: _State, call: _Call) -> bool:
         """Whether the node of ``call`` is in the graph, but what made ``state`` is not.

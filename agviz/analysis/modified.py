@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame, NodeRow, VersionErrorRow
 
 _INPLACE: Final = re.compile(r"(?:^|\.)(?:__i(\w+)__|(\w+[a-z0-9])_)$")
+_AFTER_STEP: Final = (
+    "An optimizer's step has to come after the last backward pass through the forward that used the"
+    " old weights; else run the forward again after the step."
+)
 _RECORD: Final = "To learn which line modified it, record with --check-forward."
 
 
@@ -37,6 +41,8 @@ class InplaceModification:
     """The torch functions that modified it, in order; empty where that was not recorded."""
     is_recorded: bool
     """Whether the forward was recorded (``check_forward``)."""
+    has_stepped: bool
+    """Whether an optimizer had stepped before."""
     last: NodeRow | None
     """The node of the last operation on it that autograd recorded; None where it is not known."""
 
@@ -93,11 +99,13 @@ class InplaceModification:
 
     def _remedy(self) -> str:
         op = self.changes[0] if self.changes else None
-        if _is_step(op) or (op is None and self.saved is not None and self.saved.parameter):
-            return (
-                "An optimizer's step has to come after the last backward pass through the forward"
-                " that used the old weights; else run the forward again after the step."
-            )
+        if op is None and self.saved is not None and self.saved.parameter:
+            is_step = f"{_AFTER_STEP} If no step did it"
+            none = "No optimizer had stepped, so something else wrote to it"
+            other = "a clamp, a copy into it or an initialisation belongs after the backward pass"
+            return f"{is_step if self.has_stepped else none}: {other}."
+        if _is_step(op):
+            return _AFTER_STEP
         name = "" if op is None else op.name
         if name.endswith("__setitem__"):
             return "Assign into a copy (x = x.clone()), or put the parts together by torch.where."
@@ -168,6 +176,7 @@ def modified(trace: Trace, graph_task: int, node: NodeRow, message: str) -> Inpl
         message=message,
         changes=changes,
         is_recorded=bool(trace.forward_ops(limit=1)),
+        has_stepped=trace.optimizer_steps_before(trace.graph_tasks.root(graph_task)) > 0,
         last=None if saved is None or changes or saved.parameter else _last(trace, node, saved),
     )
 

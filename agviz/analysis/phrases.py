@@ -146,14 +146,25 @@ def not_in_graph(
         row = _by_cut(parameter, cut, graph_task, lineage.cuts(known_as))
         return _with_new_tensor(row, lineage.made_anew(cut))
     if not lineage.used(known_as):
-        return unreached(parameter, Cause.UNUSED, graph_task=graph_task)
+        return _unused(parameter, lineage, graph_task)
     if lineage.is_attached(known_as):
         cause = Cause.NOT_IN_INPUTS if has_inputs else Cause.UNKNOWN
         return unreached(parameter, cause, graph_task=graph_task)
     last = lineage.last(known_as)
     if last is None:
-        return unreached(parameter, Cause.UNUSED, graph_task=graph_task)
+        return _unused(parameter, lineage, graph_task)
     return unreached(parameter, Cause.NOT_IN_LOSS, graph_task=graph_task, op=last)
+
+
+def _unused(parameter: ParameterRow, lineage: Lineage, graph_task: int | None) -> GradientRow:
+    """The row of a parameter that no recorded function took; one that was not may have."""
+    hidden = lineage.unrecorded
+    row = unreached(parameter, Cause.UNUSED, graph_task=graph_task, op=hidden)
+    if hidden is None:
+        return row
+    said = "something that was not recorded, as a scripted module, may have used it"
+    advice = f"If what {last_name(hidden)}() got there depends on it, look from there on."
+    return row._replace(reason=f"{row.reason}; {said}", advice=advice)
 
 
 def _with_new_tensor(row: GradientRow, anew: ForwardOpRow | None) -> GradientRow:
@@ -337,6 +348,8 @@ def by_node(
     words = _WORDS.get(end.cause, _UNKNOWN[gradient])
     if end.cause is Cause.MASKED and node.short_name.startswith("Embedding"):
         words = "{node} let nothing through: the row of its padding_idx gets no gradient"
+    if end.cause is Cause.CANCELLED and end.output >= 0:
+        words = "what {node} adds up cancels"
     if end.cause is Cause.MASKED and is_choice(node.short_name):
         words = "{node} let nothing through: it took the values of the other argument throughout"
     if end.cause is Cause.DEAD_ACTIVATION and is_bounded(node.short_name):

@@ -163,7 +163,7 @@ def refused(trace: Trace) -> RefusedCall | None:
             grad_enabled=last.grad_enabled,
             disabled=(disabled := visible(last.disabled)),
             suspended=_suspended(trace, disabled, last.stack),
-            cut=_cut(trace) if last.grad_enabled else None,
+            cut=_cut(trace, visible(last.stack)) if last.grad_enabled else None,
             graphless=_graphless(trace, last.graph_task) if last.grad_enabled else None,
             is_recorded=is_recorded,
             count=len(calls),
@@ -215,11 +215,58 @@ def _graphless(trace: Trace, graph_task: int) -> Frame | None:
     return visible(trace.call_site(graph_task))
 
 
-def _cut(trace: Trace) -> ForwardOpRow | None:
-    """The last function since the last pass that lost the graph."""
-    for op in reversed(trace.forward_ops(NO_GRAPH_TASK)):
+def _cut(trace: Trace, call: Frame | None) -> ForwardOpRow | None:
+    """The last function since the last pass that lost the graph, of those that made the loss.
+
+    Where it is not known which did, of all: a metric beside it has no graph either.
+    """
+    ops = trace.forward_ops(NO_GRAPH_TASK)
+    for op in reversed(_behind_loss(trace, call, ops) or ops):
         tensors = [row for row in op.outputs if not row.is_leaf or not row.requires_grad]
         is_lost = bool(tensors) and not any(row.requires_grad for row in op.outputs)
         if is_lost and any(row.requires_grad for row in op.inputs):
             return op
     return None
+
+
+def _behind_loss(
+    trace: Trace, call: Frame | None, ops: Sequence[ForwardOpRow]
+) -> list[ForwardOpRow]:
+    """The functions that made the variable that backward was called on, in order; empty: not known.
+
+    What is on the line of the call counts, and what gives their values to the names there.
+    """
+    if call is None:
+        return []
+    statements = list(ast.walk(parsed(trace.source(call.file))))
+    called = [
+        node.func.value
+        for node in statements
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr, node.lineno) == ("backward", call.line)
+    ]
+    names = {name.id for value in called for name in ast.walk(value) if isinstance(name, ast.Name)}
+    giving: list[ast.stmt | ast.expr] = [
+        node
+        for node in statements
+        if isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id in names for target in node.targets)
+    ]
+    lines = {
+        line
+        for node in giving + called
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    found: list[ForwardOpRow] = []
+    wanted: set[int] = set()
+    for op in reversed(ops):
+        made = {row.tensor for row in op.outputs}
+        is_loss = any(
+            (frame.file, frame.function) == (call.file, call.function) and frame.line in lines
+            for frame in op.stack
+        )
+        if made and (is_loss or made & wanted):
+            found.append(op)
+            wanted |= {row.tensor for row in op.inputs}
+    return found[::-1]

@@ -26,7 +26,8 @@ _KINDS: Final[dict[Cause, str]] = {
     "|Hardswish|Sigmoid|Tanh|Elu|Gelu|Silu|Celu|Selu|Softplus|LogSigmoid|LogSigmoidForward"
     "|Softshrink|Hardshrink|Mish|LeakyRelu",
     Cause.MASKED: "Where|MaskedFill|MaskedSelect|MaskedScatter|Maximum|Minimum|NativeDropout"
-    "|Index|IndexSelect|Gather|Embedding|EmbeddingBag|Tril|Triu",
+    "|Embedding|EmbeddingBag|Tril|Triu",
+    Cause.CANCELLED: "Index|IndexSelect|Gather",
     Cause.OVERWRITTEN: "Zero|Fill|Copy|CopySlices|IndexPut|IndexPutImpl|IndexFill|IndexCopy"
     "|Scatter|Uniform|Normal|Random|Exponential|Bernoulli",
     Cause.NOT_IN_LOSS: "Cat|Stack|Pad|ConstantPadNd",
@@ -85,6 +86,8 @@ class Vanished(NamedTuple):
     """Of what it put out."""
     details: tuple[str, ...] = ()
     """Figures, in sentences."""
+    output: int = 0
+    """Of the node: which one was nothing; -1: where gradients that met cancelled."""
     ways: tuple[NodeRow, ...] = ()
     """Where gradients cancelled: the node at which the ways of what met part, then those between
     there and the meeting, the nearest to the loss first; empty: it is not known."""
@@ -242,9 +245,10 @@ class Vanishing:
         """
         flow = self.flow(graph_task)
         if flow.input(leaf, 0)[0] is GradientValue.SOME:
-            hook = next(iter(flow.hooks(leaf)), None)
-            cause = Cause.UNKNOWN if hook is None else Cause.HOOK
-            name = hook.name if hook else ""
+            hooks = flow.hooks(leaf)
+            changing = [event for event in hooks if event.changed] or hooks
+            cause = Cause.HOOK if changing else Cause.UNKNOWN
+            name = " or ".join(dict.fromkeys(event.name for event in changing))
             return Vanished(cause, graph_task, flow.nodes[leaf], 0, name)
         found = self._ends((graph_task, leaf))
         if not found:
@@ -310,7 +314,9 @@ class Vanishing:
         flow = self.flow(graph_task)
         node = flow.nodes[index]
         if slot < 0:
-            return Vanished(Cause.CANCELLED, flow.graph_task, node, 0, ways=_ways(flow, node))
+            return Vanished(
+                Cause.CANCELLED, flow.graph_task, node, 0, output=slot, ways=_ways(flow, node)
+            )
         if all(value is not GradientValue.SOME for value, _ in flow.inputs(index)):
             return Vanished(Cause.ROOT, flow.graph_task, node, 0)
         if slot < len(node.output_shapes) and 0 in (node.output_shapes[slot] or ()):
@@ -327,7 +333,7 @@ class Vanishing:
         after = flow.output(node.index, slot)[1]
         dtype = "" if after is None else after.dtype
         details = tuple(_figures(flow, node, slot))
-        return Vanished(cause, flow.graph_task, node, 0, hook, dtype, details)
+        return Vanished(cause, flow.graph_task, node, 0, hook, dtype, details, slot)
 
 
 def _ways(flow: GradientFlow, meeting: NodeRow) -> tuple[NodeRow, ...]:

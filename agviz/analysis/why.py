@@ -18,7 +18,13 @@ from agviz.analysis.code_search import (
     only_return,
     parameter_made,
 )
-from agviz.analysis.constant_calls import of_single_values, span, why_constant, why_ignored
+from agviz.analysis.constant_calls import (
+    equal_throughout,
+    of_single_values,
+    span,
+    why_constant,
+    why_ignored,
+)
 from agviz.analysis.faint import LEAST, Faintness
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
@@ -86,6 +92,7 @@ _FUNCTIONAL: Final = (
     "Hand the tensor itself over: torch.func.functional_call(module, {name: tensor}, inputs), or"
     " functional.linear and the like."
 )
+_EQUAL_TERMS: Final = "Look at what makes the terms equal: weights, indices, what is subtracted."
 _OVER_MORE: Final = (
     "Normalise over more than one value (fewer groups, a larger map), or leave the norm out there."
 )
@@ -103,6 +110,13 @@ _MOST_OPS: Final = 50_000
 _FEW_NODES: Final = 10
 """Up to so many nodes for each parameter, all are read in one go."""
 _MOST_NAMED: Final = 3
+_ADDING: Final = ("Addm", "Baddbmm")
+"""Nodes of products to which something is added: that gets output 0."""
+_DIGITS: Final = "0123456789"
+_MATRICES: Final = frozenset({"linear", "matmul", "mm", "bmm", "mv", "addmm", "baddbmm", "addmv"})
+_PADDING: Final = re.compile(r"tensor, tensor, (?:padding_idx=)?\d+")
+_NO_UNDERFLOW: Final = 1e-25
+"""Of the size of a gradient and of a factor: products of more are above the least float32."""
 _DROPOUT: Final = re.compile(r"(feature_)?(alpha_)?dropout(1d|2d|3d)?_?")
 _PRODUCTS: Final = frozenset({"mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"})
 _FLOATS: Final = ("float", "bfloat")
@@ -538,7 +552,12 @@ class _Why:
     def _because(self, end: Vanished, op: ForwardOpRow) -> str:
         """What the function was given that explains the end of a gradient; empty: not known."""
         if end.cause in {Cause.ZERO_FACTOR, Cause.MASKED}:
-            return next((f": {what}" for row in op.inputs if (what := self._zeros(row))), "")
+            both = all(map(self._holds_zeros, op.inputs))  # then one answer suffices for both
+            factors = op.inputs if both else _factors(end, op)
+            return next((f": {what}" for row in factors if (what := self._zeros(row))), "")
+        if end.cause is Cause.CANCELLED:
+            is_one = len(op.inputs) < 2 or _is_added(end, op)
+            return "" if is_one else equal_throughout(_factors(end, op), self._health)
         if end.cause in {Cause.FLAT, Cause.UNKNOWN}:
             constant = why_constant(op, self._health) or why_ignored(op)
             return f": {constant}" if constant else ""
@@ -551,6 +570,8 @@ class _Why:
         """The row with another line or advice than its cause alone gives."""
         if end.cause is Cause.DEAD_ACTIVATION and is_bounded(row.node_name):
             row = row._replace(advice=_BOUNDED)
+        elif end.cause is Cause.CANCELLED and end.output >= 0:
+            row = row._replace(advice=_EQUAL_TERMS)
         elif end.cause is Cause.HOOK and row.frame is None:
             defined = definition(self._trace, end.hook)
             row = row.at(only_return(self._trace, defined) or defined)
@@ -621,11 +642,10 @@ class _Why:
         """The end of a gradient, where what the function was given shows another cause."""
         if _drops_all(op):
             return end._replace(cause=Cause.DROPPED)
+        if (by_terms := self._by_terms(end, op)) is not None:
+            return by_terms
         given = [self._health(row) for row in op.inputs]
         known = [health for health in given if health is not None and health.numbers]
-        if end.cause is Cause.ZERO_FACTOR and len(known) == len(given) and known:
-            is_met = any(health.zero for health in known)
-            return end if is_met else end._replace(cause=Cause.UNKNOWN)
         hooks = self._vanishing.flow(end.graph_task).hooks(end.node.index)
         if end.cause is Cause.MASKED and last_name(op) in _PRODUCTS and self._are_weights(op):
             return end._replace(cause=Cause.ZERO_FACTOR)
@@ -633,6 +653,34 @@ class _Why:
         if has_looked and any(health.zero == health.numbers for health in known):
             return end._replace(cause=Cause.ZERO_FACTOR)
         return end
+
+    def _by_terms(self, end: Vanished, op: ForwardOpRow) -> Vanished | None:
+        """The end of a gradient that is a sum of terms, of which none is zero; or none needs be.
+
+        None: it is no such sum, or that is not known.
+        """
+        if end.node.short_name.startswith("EmbeddingBackward") and end.cause is Cause.MASKED:
+            return end if _PADDING.match(op.arguments) else end._replace(cause=Cause.CANCELLED)
+        if end.cause is Cause.ZERO_FACTOR and _is_added(end, op):
+            return end._replace(cause=Cause.CANCELLED)
+        rows = _factors(end, op)
+        factors = [each for row in rows if (each := self._health(row)) is not None and each.numbers]
+        is_product = end.cause is Cause.ZERO_FACTOR or (
+            end.cause is Cause.MASKED and last_name(op) in _PRODUCTS
+        )
+        if not is_product or not factors:
+            return None
+        if any(each.zero for each in factors) or len(factors) < len(rows):
+            return end if end.cause is Cause.ZERO_FACTOR else None
+        is_sure = self._cannot_underflow(end, factors)
+        return end._replace(cause=Cause.CANCELLED if is_sure else Cause.UNKNOWN)
+
+    def _cannot_underflow(self, end: Vanished, factors: Sequence[Health]) -> bool:
+        """Whether products of the gradient that came with any of these are far above the least."""
+        came = self._vanishing.flow(end.graph_task).inputs(end.node.index)
+        sizes = [row.norm for _, row in came if row is not None]
+        sizes += [health.norm for health in factors]
+        return math.prod(size or 0.0 for size in sizes) > _NO_UNDERFLOW
 
     def _all_dropped(self, op: ForwardOpRow) -> ForwardOpRow | None:
         """The dropout that made zeros of everything which a function was given; None: none did."""
@@ -770,9 +818,9 @@ class _Why:
         return row._replace(reason=reason, advice=_FUNCTIONAL).at(made)
 
     def _twin(self, parameter: ParameterRow) -> tuple[str, ForwardOpRow] | None:
-        """The module beside an unused one, of like shape, that two lines of a pass call.
+        """The module beside an unused one, of like shape and name, that two lines of a pass call.
 
-        With the last call of it.
+        Names are alike but for a number at the end. With the last call of it.
         """
         owner, _, own = parameter.name.rpartition(".")
         found: dict[tuple[str, int], dict[int, ForwardOpRow]] = {}
@@ -780,7 +828,7 @@ class _Why:
             for row in op.inputs:
                 other, _, name = row.parameter.rpartition(".")
                 is_like = (name, row.shape) == (own, parameter.shape) and other != owner
-                beside = other.rpartition(".")[0] == owner.rpartition(".")[0]
+                beside = other.rstrip(_DIGITS) == owner.rstrip(_DIGITS)
                 if row.parameter and is_like and beside and op.frame is not None:
                     found.setdefault((other, op.graph_task), {})[op.frame.line] = op
         twice = [(name, by_line) for (name, _), by_line in found.items() if len(by_line) == 2]
@@ -870,6 +918,25 @@ def _as_learnt(row: GradientRow, what: str) -> GradientRow:
     """The row of a gradient that is next to nothing, and no fault."""
     row = row._replace(cause=Cause.LEARNT, reason=learnt(what))
     return row._replace(frame=None, line=None, module=None)
+
+
+def _is_added(end: Vanished, op: ForwardOpRow) -> bool:
+    """Whether what got no gradient is a bias, which is added and not multiplied."""
+    kind = end.node.short_name
+    if kind.startswith("Convolution"):
+        return last_name(op).startswith("conv") and end.output == 2
+    return kind.startswith(_ADDING) and end.output == 0
+
+
+def _factors(end: Vanished, op: ForwardOpRow) -> Sequence[ForwardTensorRow]:
+    """By what a product multiplied a gradient; all that it was given where that is not known."""
+    name, kind = last_name(op), end.node.short_name
+    operands = op.inputs[1:] if name.startswith(("addm", "baddbmm")) else op.inputs[:2]
+    place = end.output - kind.startswith(_ADDING)
+    is_known = name in _MATRICES | _PRODUCTS or name.startswith("conv")
+    if is_known and len(operands) == 2 and place in {0, 1}:
+        return operands[1 - place : 2 - place]
+    return op.inputs
 
 
 def _drops_all(op: ForwardOpRow) -> bool:

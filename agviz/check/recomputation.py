@@ -206,6 +206,8 @@ class Recomputations:
         if not first or not then:
             return None
         self.compared += 1
+        if _is_contained(first, then):
+            return None
         pairs = zip(first, then, strict=False)
         return next(((one, two) for one, two in pairs if not _is_same(one, two)), None)
 
@@ -213,6 +215,20 @@ class Recomputations:
         """Keep it, unless there are many."""
         if len(self.different) < _MOST_DIFFERENT:
             self.different.append(run)
+
+
+def _is_contained(first: list[CallInCheckpoint], then: list[CallInCheckpoint]) -> bool:
+    """Whether all that a gradient flows through in the second run is in the first, in its order.
+
+    What else either of them computes makes no difference, as the table that the first one caches.
+    """
+    left = iter(first)
+    own = [  # what was cut off has no results
+        call
+        for call in then
+        if not call.outputs or any(each.requires_grad for each in call.outputs)
+    ]
+    return bool(own) and all(any(_is_same(one, two) for one in left) for two in own)
 
 
 def _is_same(before: CallInCheckpoint, after: CallInCheckpoint) -> bool:

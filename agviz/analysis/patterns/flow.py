@@ -28,6 +28,8 @@ def root_gradient(evidence: Evidence) -> Finding | None:
     """The caller's own gradient was non-finite."""
     if evidence.kind is not OriginKind.ROOT or evidence.wrong is None:
         return None
+    if evidence.blame is not None:
+        return None  # it is likely computed of what the forward gave
     return Finding(
         "non-finite gradient given to backward",
         f"the gradient that backward was called with holds {counts(evidence.wrong)}",
@@ -59,8 +61,8 @@ def hook(evidence: Evidence) -> Finding | None:
         "non-finite gradient from a hook",
         f"the {_HOOKS.get(found.kind, 'hook')} {found.name} was given a finite gradient and gave"
         f" back {counts(found.gave)}",
-        f"Guard what {found.name} divides by, or let it return None where there is nothing to"
-        " change.",
+        f"Look at what {found.name} computes: it may divide by 0, or go beyond what"
+        f" {found.gave.dtype} holds.",
     )
 
 

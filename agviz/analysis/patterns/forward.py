@@ -25,6 +25,25 @@ _ANY_TIME: Final = (
     "Look at the step before: a non-finite gradient that was applied, or a learning rate that is"
     " too large; else at what initialised or loaded it."
 )
+_POLES: Final = frozenset(
+    {
+        *("remainder", "fmod", "floor_divide", "mod", "floordiv"),
+        *("lgamma", "digamma", "polygamma", "tan", "logit", "erfinv"),
+    }
+)
+"""What gives NaN or infinities at single points, however small its arguments are."""
+_SUMS: Final = frozenset(
+    {
+        *("linear", "bilinear", "matmul", "mm", "bmm", "mv", "dot", "addmm", "baddbmm", "einsum"),
+        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "cumsum", "cdist"),
+        *("sum", "mean", "var", "std", "var_mean", "std_mean", "norm", "softmax", "log_softmax"),
+        *("layer_norm", "group_norm", "batch_norm", "instance_norm", "rms_norm", "normalize"),
+        *("cosine_similarity", "scaled_dot_product_attention", "multi_head_attention_forward"),
+        *("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "cross_entropy"),
+        *("kl_div", "mse_loss", "logsumexp", "prod", "cumprod", "pow"),
+    }
+)
+"""What computes with sums or products of its own, of which one may overflow, and NaN be left."""
 _LARGE_WEIGHT: Final = 1e4
 """What no parameter becomes in a training that goes well."""
 
@@ -62,11 +81,19 @@ def _data(blame: Blame) -> Finding:
             " (x[mask]), or put numbers there (torch.nan_to_num). A torch.where after that leaves"
             " NaN in the gradient.",
         )
+    remedy = (
+        "Look at the batch: torch.isfinite(x) finds the samples, which have to be cleaned or left"
+        " out."
+    )
+    if bad(blame.wrong) == blame.wrong.numbers > 1 and blame.written is None:
+        remedy = (
+            "No number of it is finite: look at what computes it outside of torch, as numpy, which"
+            " may divide by 0 (a standard deviation of equal numbers), or at the batch."
+        )
     return Finding(
         f"{_kind(blame.wrong)} in the data",
         f"a tensor that {blame.op.name} was given holds {counts(blame.wrong)}, {whence}",
-        "Look at the batch: torch.isfinite(x) finds the samples, which have to be cleaned or left"
-        " out.",
+        remedy,
     )
 
 
@@ -130,7 +157,10 @@ def function(evidence: Evidence) -> Finding | None:
 
 def _function(blame: Blame, scale: float | None) -> Finding:
     rule = _RULES.get(blame.function)
-    found = (None if rule is None else rule(blame)) or _overflow(blame, scale)
+    found = None if rule is None else rule(blame)
+    if found is not None:
+        return found._replace(remedy=singular.of_half(found.remedy, blame.wrong))
+    found = _overflow(blame, scale)
     if found is None and blame.function in WRITING:
         found = Finding(
             "infinity that the program wrote",
@@ -323,7 +353,9 @@ def _overflow(blame: Blame, scale: float | None) -> Finding | None:
     """Finite arguments, and a result beyond what the dtype can hold."""
     limit = LARGEST.get(blame.wrong.dtype)
     given = [argument.health for argument in blame.arguments if argument.health is not None]
-    if limit is None or not given or any(map(bad, given)):
+    if limit is None or not given or any(map(bad, given)) or blame.function in _POLES:
+        return None
+    if not _infinite(blame.wrong) and blame.function not in _SUMS:
         return None  # NaN is the difference of two sums that overflowed
     largest = max(map(magnitude, given))
     terms = max(health.numel for health in given)
@@ -343,6 +375,9 @@ def _overflow(blame: Blame, scale: float | None) -> Finding | None:
         remedy = (
             f"The parameter {name} has grown to {size}: lower the learning rate, or clip the"
             " gradients."
+            if blame.steps
+            else f"The parameter {name} goes up to {size}, and no optimizer had stepped: look at"
+            " what initialises or loads it."
         )
     scaled = f"; the loss is scaled by {number(scale)}" if scale is not None else ""
     return Finding(

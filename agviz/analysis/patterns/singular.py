@@ -96,6 +96,13 @@ _SAFE: Final = (
 )
 
 
+def of_half(remedy: str, health: Health | None) -> str:
+    """The same advice, where it names an eps and float16 computes."""
+    if health is None or health.dtype != "float16" or "small eps" not in remedy:
+        return remedy
+    return f"{remedy} Below 3e-8 an eps is 0 in float16: take 1e-5, or compute this in float32."
+
+
 def zero_times_infinity(evidence: Evidence) -> Finding | None:
     """A gradient of zero met an infinite derivative: the trap behind ``torch.where``."""
     wrong = evidence.wrong
@@ -108,7 +115,7 @@ def zero_times_infinity(evidence: Evidence) -> Finding | None:
     found = of_node(evidence)
     if found is not None and (found.pattern, behind) in _NO_TRAPS:
         return None
-    if found is not None and found.pattern == LOG and behind == "a mask":
+    if found is not None and behind == "a mask" and (found.pattern == LOG or evidence.is_weight):
         return _factor_of_zero(found, zeros)
     what = "inf"
     there = found.what if found is not None and found.pattern not in {SOFTMAX, VARIANCE} else ""
@@ -136,22 +143,23 @@ def _hidden(evidence: Evidence, zeros: int) -> tuple[str, str]:
 
 
 def _factor_of_zero(found: Singular, zeros: int) -> Finding:
-    """A target, a one-hot vector or a weight of 0 times a log of 0.
+    """A target, a one-hot vector or a weight of 0 times a log of 0, or a gate that is 0.
 
-    The product is NaN in the forward already: the factor masks nothing.
+    The product is NaN in the forward already, or the factor is learnt: it masks nothing.
     """
-    return Finding(
-        LOG,
-        f"{found.what}; the factor of 0 behind it ({plural(zeros, 'zero')} came in) does not help:"
-        " 0 * inf is NaN",
-        found.remedy or REMEDIES[LOG],
+    return found.finding()._replace(
+        reason=f"{found.what}; the factor of 0 behind it ({plural(zeros, 'zero')} came in) does not"
+        " help: 0 * inf is NaN",
     )
 
 
 def singular(evidence: Evidence) -> Finding | None:
     """The derivative is infinite where the forward came to."""
     found = of_node(evidence)
-    return None if found is None else found.finding()
+    if found is None:
+        return None
+    finding = found.finding()
+    return finding._replace(remedy=of_half(finding.remedy, evidence.wrong))
 
 
 def singular_here(evidence: Evidence) -> Finding | None:
@@ -457,8 +465,7 @@ def _softmax(evidence: Evidence) -> Singular | None:
     name = "neginf" if evidence.function == "Logsumexp" else "nan"
     if health is None or not getattr(health, name):
         return None
-    is_masked = _behind(evidence)[:2] and set(_behind(evidence)[:2]) & _ADD_MASK
-    if given is None and not is_masked:
+    if given is None and not _is_behind_mask(evidence):
         return None  # it may be NaN that came in
     if given is not None and (given.nan or given.posinf or not given.neginf):
         return None
@@ -468,13 +475,23 @@ def _softmax(evidence: Evidence) -> Singular | None:
     last = (health.shape or (0,))[-1] if name == "nan" and health.shape else 1
     rows = getattr(health, name) // last if last else 0
     how_many = f" of {plural(rows, 'row')}" if rows and getattr(health, name) == rows * last else ""
+    doubt = ""
+    if given is None:
+        doubt = "; or NaN came in from before the mask, which --check-forward would tell"
     return Singular(
         SOFTMAX,
-        f"every entry{how_many} was -inf before the {function}, which gives 0 / 0",
+        f"every entry{how_many} was -inf before the {function}, which gives 0 / 0{doubt}",
     )
 
 
-_ADD_MASK: Final = {"MaskedFill", "Where", "Add", "Baddbmm"}
+def _is_behind_mask(evidence: Evidence) -> bool:
+    """Whether what came in was masked, by its two nearest nodes.
+
+    What is added has to have no graph, else it may be a bias; and behind it there is one way only.
+    """
+    behind = _behind(evidence)
+    is_added = "Add" in behind[:-1][:2]
+    return is_added or not {"MaskedFill", "Where", "Baddbmm"}.isdisjoint(behind[:2])
 
 
 def _normalised(evidence: Evidence) -> Singular | None:

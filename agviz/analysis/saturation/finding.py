@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.blame import function_name
 from agviz.analysis.place import backward_pass
 from agviz.analysis.saturation.gates import shut_gates
 from agviz.analysis.saturation.judging import saturated
@@ -99,11 +100,29 @@ def saturation(trace: Trace, graph_task: int | None = None) -> Saturation | None
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     run = RunSaturation(trace, graph_task)
-    found = saturated(run)
+    found = [each for each in saturated(run) if not _is_annealed(trace, each)]
     if found:
         return _told(trace, found)
     gates = shut_gates(run)
     return None if gates is None else _of_gates(gates)
+
+
+def _is_annealed(trace: Trace, found: Saturated) -> bool:
+    """Whether what comes in was scaled by a number that the program has changed meanwhile.
+
+    It is sharpened on purpose then, as by a temperature that is lowered.
+    """
+    scaled = set()
+    for at in (found.open_at, found.at):
+        site = None if at is None else at.sites.get(found.site.key)
+        if at is None or site is None:
+            return False
+        for edge in trace.edges_from(at.graph_task, site.nodes[-1].index):
+            op = trace.forward_op(at.graph_task, edge.consumer)
+            if op is None or len(op.inputs) != 1 or function_name(op.name) not in {"mul", "div"}:
+                return False
+            scaled.add(op.arguments)
+    return len(scaled) > 1
 
 
 def _of_gates(found: ShutGates) -> Saturation:
