@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         uninstall,
     )
     from agviz_engine.backward_call import native
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
     from agviz_engine.errors import UnsupportedTorchError
     from agviz_engine.instruments import Instrument, Live
 

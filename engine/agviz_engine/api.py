@@ -18,7 +18,7 @@ from agviz_engine import support
 with support.fitting():  # these look for what torch has, and where, when they are imported
     from agviz_engine import native_run, releases, torch_layout
     from agviz_engine.backward_call import native
-    from agviz_engine.device_threads import DevicePolicy, real_device
+    from agviz_engine.device_policy import DevicePolicy, real_device
     from agviz_engine.engine import Engine
     from agviz_engine.python_engine import PythonEngine
     from agviz_engine.thread_state import current

@@ -1,9 +1,7 @@
-"""Threads of the engine: one per device, a pool for deep reentrant calls, the device policy.
+"""Threads of the engine: one per device, and a pool for deep reentrant calls.
 
 Torch has one thread for each accelerator device (``Engine::start_device_threads``) and lets the
-calling thread do what belongs to the CPU. Which device a node belongs to is a policy here, so that
-device threads can be studied on a machine without any: the policy then names *simulated* devices,
-whose threads and queues are as real as a GPU's.
+calling thread do what belongs to the CPU.
 """
 
 from __future__ import annotations
@@ -11,43 +9,22 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING
 
 import torch
 
-from agviz_engine.events import CPU_QUEUE
 from agviz_engine.ready_queue import ReadyQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch.autograd.graph import Node
-
     from agviz_engine.graph_task import GraphTask
-
-DevicePolicy: TypeAlias = "Callable[[Node], int]"
-"""Maps a node to the index of its device thread; -1 is the thread that called backward."""
 
 _BAD_FORK = (
     "Unable to handle autograd's threading in combination with fork-based multiprocessing. "
     "See https://github.com/pytorch/pytorch/wiki/Autograd-and-Fork"
 )
 _SHUTDOWN_WAIT_LIMIT = "TORCH_AUTOGRAD_SHUTDOWN_WAIT_LIMIT"
-_CPU_READY_QUEUE_DEVICES = frozenset({"cpu", "meta", "lazy"})
-
-
-def real_device(node: Node) -> int:
-    """The device of a node's first input that is not on the CPU (``Node::device``)."""
-    for metadata in cast("Any", node)._input_metadata:
-        try:
-            device = metadata.device
-        except RuntimeError:  # an input that is never defined
-            continue
-        if device.type != "cpu":
-            if device.type in _CPU_READY_QUEUE_DEVICES:
-                return CPU_QUEUE
-            return int(device.index or 0)
-    return CPU_QUEUE
 
 
 def set_device(index: int) -> None:

@@ -28,13 +28,8 @@ from agviz_engine import (
     interrupt,
     native_run,
 )
-from agviz_engine.device_threads import (
-    DevicePolicy,
-    DeviceThreads,
-    ReentrantPool,
-    real_device,
-    set_device,
-)
+from agviz_engine.device_policy import DevicePolicy, real_device
+from agviz_engine.device_threads import DeviceThreads, ReentrantPool, set_device
 from agviz_engine.emissions import (
     ABSENT,
     ARRIVED,

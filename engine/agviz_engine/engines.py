@@ -9,7 +9,7 @@ from agviz_engine.errors import UnsupportedTorchError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
     from agviz_engine.instruments import Instrument, Registry
 
 EXACT: Final = "exact"

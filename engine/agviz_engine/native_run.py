@@ -36,7 +36,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from agviz_engine import torch_modes
 from agviz_engine.alive import instances
-from agviz_engine.device_threads import real_device
+from agviz_engine.device_policy import real_device
 from agviz_engine.errors import AbortHost
 from agviz_engine.events import CPU_QUEUE
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 if TYPE_CHECKING:
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
 
 
 @pytest.fixture(params=[None, lambda _: 0], ids=["caller", "device"])

@@ -31,7 +31,7 @@ from agviz_engine.instruments import Instrument, Live
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
 
 Program = Callable[[], Any]
 """Returns a sequence of values; where it is expected to raise, what it returns does not matter."""

@@ -32,7 +32,7 @@ from tests.engine.test_reentrant import _Nested
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
 
 NATIVE = "native"
 POLICIES: dict[str, DevicePolicy | None] = {

@@ -16,7 +16,7 @@ from tests.engine.oracle import assert_same, our_outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
     from agviz_engine.instruments import Live
 
 NAN, INF = float("nan"), float("inf")

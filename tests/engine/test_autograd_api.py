@@ -17,7 +17,7 @@ from tests.engine.builders import Log, Multiply, apply, custom, leaf, node_of
 from tests.engine.oracle import as_native, assert_same, same_value
 
 if TYPE_CHECKING:
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
     from agviz_engine.instruments import Live
 
 

@@ -28,7 +28,7 @@ from tests.engine.oracle import as_native, assert_same, failure, our_outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
 
     Case = Callable[[Tensor, Tensor], Any]
 

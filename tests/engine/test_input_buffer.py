@@ -14,7 +14,7 @@ from tests.engine.oracle import assert_same
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
 
 _kept: list[Tensor] = []
 

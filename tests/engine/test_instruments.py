@@ -21,7 +21,7 @@ from tests.engine.programs import PROGRAMS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
     from agviz_engine.instruments import Live
 
 

@@ -40,7 +40,7 @@ from tests.engine.oracle import as_native, assert_same
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
 
 # -- checkpointing ----------------------------------------------------------------------------
 

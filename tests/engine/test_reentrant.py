@@ -16,7 +16,7 @@ from tests.engine.idle import threads_beside
 from tests.engine.oracle import assert_same
 
 if TYPE_CHECKING:
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
     from agviz_engine.instruments import Live
 
 POLICIES: dict[str, DevicePolicy | None] = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
-    from agviz_engine.device_threads import DevicePolicy
+    from agviz_engine.device_policy import DevicePolicy
     from agviz_engine.instruments import Live
 
 POLICIES: dict[str, DevicePolicy | None] = {

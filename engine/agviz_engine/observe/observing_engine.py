@@ -21,7 +21,7 @@ from torch.autograd.variable import Variable
 
 from agviz_engine import deep_graphs, events, interrupt
 from agviz_engine.backward_call import UNJUDGED, parse, unseen_by_dynamo, why_native
-from agviz_engine.device_threads import real_device
+from agviz_engine.device_policy import real_device
 from agviz_engine.emit import Emitter
 from agviz_engine.errors import comes_from_outside, text_of
 from agviz_engine.gradient_edge import root_edge
