@@ -76,6 +76,8 @@ def hook_growth(trace: Trace) -> HookGrowth | None:
     steps = [after.hooks - before.hooks for before, after in itertools.pairwise(counts)]
     if sum(step > 0 for step in steps) < _LEAST_RISES or min(steps) < 0 or not any(steps[-2:]):
         return None
+    if counts[-1].most - counts[0].most < _LEAST_RISES:  # a model that grows has more of them
+        return None
     return HookGrowth(counts=tuple(counts), frame=_frame(trace, counts[-1]))
 
 

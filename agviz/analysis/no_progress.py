@@ -13,6 +13,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.code_search import called_name
 from agviz.analysis.measures import number
 from agviz.analysis.program_calls import last_passes, looping_frame
 from agviz.traces.rows import visible
@@ -29,6 +30,11 @@ _LEAST_TURNS: Final = 50
 """Turns without backward whose functions gave the same."""
 _MOST_OPS: Final = 4_000
 """Functions that are looked at, the last ones."""
+_OTHERS: Final = frozenset(
+    {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "process_time", "now"}
+    | {"done", "empty", "exists", "is_alive", "is_file", "is_set", "poll", "qsize"}
+)
+"""Functions that give something else though a loop changes nothing."""
 _LONGEST: Final = 80
 """Letters of a condition that are shown."""
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -146,7 +152,7 @@ def _looping(
     if not isinstance(loop, ast.While):
         return None
     tests = list(_exits(loop))
-    if not tests or any(_counts(loop, test) for test in tests):
+    if not tests or any(_counts(loop, test) or _asks_others(test) for test in tests):
         return None
     text = ast.unparse(tests[0])
     ends = text if loop.test is not tests[0] else f"not ({text})"
@@ -178,6 +184,13 @@ def _exits(loop: ast.While) -> Iterator[ast.expr]:
 
 def _leaves(node: ast.stmt) -> bool:
     return isinstance(node, ast.Break | ast.Return | ast.Raise)
+
+
+def _asks_others(test: ast.expr) -> bool:
+    """Whether a condition asks for the time, or what another thread or process may change."""
+    return any(
+        isinstance(node, ast.Call) and called_name(node) in _OTHERS for node in ast.walk(test)
+    )
 
 
 def _counts(loop: ast.While, test: ast.expr) -> bool:

@@ -18,12 +18,14 @@ from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
 
 _FREEZES: Final = (".requires_grad = False", ".requires_grad_(False)")
 _NUMBERED: Final = re.compile(r"(\D*)(\d+)(?=\.)")
+_PART: Final = re.compile(r"[\w.]+\.\d+\.")
+"""A part of a name that ends with a number and a dot."""
 
 
 def frozen_by_prefix(run: RunSteps) -> Iterator[StepFinding]:
@@ -36,7 +38,7 @@ def frozen_by_prefix(run: RunSteps) -> Iterator[StepFinding]:
         return
     meant, others = taken
     found = [frame for file in user_files(run.trace) for frame in _freezing(run, file)]
-    if len(found) != 1:
+    if len(found) != 1 or _are_meant(run.trace.source(found[0].file), others):
         return
     many = len(others) > 1
     yield StepFinding(
@@ -72,6 +74,29 @@ def _too_many(parameters: Iterable[tuple[str, bool]]) -> tuple[str, list[str]] |
             if others and between and is_all and set(others) <= frozen:
                 return f"{before}{meant}", [f"{before}{other}" for other in others]
     return None
+
+
+def _are_meant(source: Sequence[str], others: Collection[str]) -> bool:
+    """Whether a text names these parts, or their numbers in a list, or ends a name with a dot."""
+    numbers = {other.rpartition(".")[2] for other in others}
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if _PART.fullmatch(node.value) or any(other in node.value for other in others):
+                return True
+        elif (
+            isinstance(node, ast.JoinedStr)
+            and _PART.fullmatch(
+                "".join(
+                    str(getattr(each, "value", 0)) if isinstance(each, ast.Constant) else "0"
+                    for each in node.values
+                )
+            )
+        ) or (
+            isinstance(node, ast.List | ast.Tuple | ast.Set)
+            and numbers <= {str(each.value) for each in node.elts if isinstance(each, ast.Constant)}
+        ):
+            return True
+    return False
 
 
 def _freezing(run: RunSteps, file: str) -> Iterator[Frame]:

@@ -6,15 +6,16 @@ import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.lineage import last_name
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_clip, used_up
+from agviz.analysis.steps.source_calls import AVERAGING, BEYOND, calls, clips, is_clip, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import ForwardOpRow, Frame
@@ -26,6 +27,9 @@ _SHRUNK: Final = 1e-3
 """Of the gradient that a pass computed, where little of it reaches the step."""
 _STILL: Final = 1e-5
 """Of a parameter's norm, where a step changes next to nothing."""
+_BEYOND_EPS: Final = 1e4
+"""Times the eps of an optimizer: the norm of a gradient whose numbers mostly are larger than it."""
+_BOUNDING: Final = frozenset({"clamp_", "clamp_max_", "clamp_min_", "clip_", "relu_"})
 _LARGE: Final = 1e4
 """A norm that no gradient has in a training that goes well."""
 _MOST_OPS: Final = 2_000
@@ -54,8 +58,12 @@ def set_back(run: RunSteps) -> Iterator[StepFinding]:
             continue
         if _is_used_first(run, set(names)):
             continue
-        frame = _writer(run, names[0]) or each.stepped
-        what = listed(sorted({name for name in names if name})) or "parameters without a name"
+        op = writer(run, names)
+        if op is not None and last_name(op) in _BOUNDING:
+            continue  # they are at the end of a range that they are meant to keep to
+        frame = (None if op is None else visible(op.stack)) or each.stepped
+        named = sorted({name for name in names if name})
+        what = listed(named) if named else "parameters without a name"
         yield StepFinding(
             kind="set back",
             heading=f"what {each.name} changes is overwritten after each step",
@@ -80,6 +88,21 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
         frame = lines[0] if len(lines) == 1 else each.stepped
         of_others = _scale_of_others(run, left)
         if left.change > _STILL and not of_others:
+            continue
+        if left.scale == 1 and not of_others and _is_rate(each, left):
+            rate = max(taken.fact.most_rate or 0.0 for taken in each.steps)
+            yield StepFinding(
+                kind="rate small",
+                heading=f"steps of {each.name} change next to nothing: its learning rate is"
+                f" {number(rate)}",
+                frame=each.made,
+                paragraph=(
+                    f"At {plural(left.steps, 'step')} that were measured, none changed a parameter"
+                    f" by more than {left.change:.1g} of its norm. What is left of the gradient"
+                    f" that backward computed ({left.share:.1g} at most) is not the reason: the"
+                    " whole of it would move them as little. Take a larger learning rate."
+                ),
+            )
             continue
         seen = (
             f"At each of {plural(left.steps, 'step')} of {each.name} that were measured, at most"
@@ -126,6 +149,19 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
             )
 
 
+def _is_rate(each: Stepping, left: _Left) -> bool:
+    """Whether the whole gradient would have changed as little: the learning rate is the reason.
+
+    What divides a gradient by averages of its size does not feel a factor, as long as its eps is
+    small beside it.
+    """
+    eps = each.steps[-1].fact.eps
+    gradients = [row.gradient for taken in each.steps for row in taken.sample if row.gradient]
+    if each.name.startswith(AVERAGING) and eps is not None:
+        return min(gradients, default=0.0) > _BEYOND_EPS * eps
+    return left.change <= _STILL * left.share
+
+
 def unclipped(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers that get gradients beyond the norm to which they are clipped in vain."""
     if len(run.optimizers) != 1:
@@ -141,14 +177,12 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
         if task is None or not taken.sample or run.scale(task) != 1:
             continue
         known = run.arrived(task)
-        row = taken.sample[0]
-        if not row.gradient or row.parameter not in known:
-            continue
-        is_untouched = math.isclose(row.gradient, known[row.parameter], rel_tol=BEYOND - 1)
-        if not is_untouched:
-            return  # it has an effect in some steps, as from one on
-        if row.gradient > BEYOND * limit:
-            beyond.append(row.gradient)
+        norms = [(row.gradient, known.get(row.parameter)) for row in taken.sample]
+        measured = [(left, came) for left, came in norms if left and came is not None]
+        if not all(math.isclose(left, came, rel_tol=BEYOND - 1) for left, came in measured):
+            return  # it has an effect in some steps, as from one on, or on some parameters
+        if measured and measured[0][0] > BEYOND * limit:
+            beyond.append(measured[0][0])
     if len(beyond) >= _LEAST:
         yield StepFinding(
             kind="not clipped",
@@ -267,13 +301,20 @@ def _is_in_step(run: RunSteps, op: ForwardOpRow) -> bool:
     )
 
 
-def _writer(run: RunSteps, name: str) -> Frame | None:
-    """The line that wrote to a parameter last, where the program's torch functions are recorded."""
-    if not name or not run.trace.meta.check_forward or len(run.passes) < 2:
+def writer(run: RunSteps, names: Collection[str], back: int = 1) -> ForwardOpRow | None:
+    """The function by which the program wrote to parameters last, but for those of steps.
+
+    None: there is none, or the program's torch functions are not recorded.
+
+    Args:
+        run: the steps.
+        names: of the parameters; one may be empty, which is of those without.
+        back: before which pass, counted from the last one on, it was called.
+    """
+    if not run.trace.meta.check_forward or len(run.passes) < back + 1:
         return None
-    for op in reversed(run.trace.forward_ops(run.passes[-1].id, limit=_MOST_OPS)):
-        if any(tensor.parameter == name for tensor in op.outputs) and op.name.endswith("_"):
-            frame = visible(op.stack)
-            if frame is not None:
-                return frame
+    for op in reversed(run.trace.forward_ops(run.passes[-back].id, limit=_MOST_OPS)):
+        leaves = (row for row in written(op) if row.is_leaf and row.requires_grad)
+        if any(row.parameter in names for row in leaves) and not _is_in_step(run, op):
+            return op
     return None

@@ -54,9 +54,20 @@ def unequal(run: Run) -> RankVerdict | None:
         is_gradient = bool(differing)
         if not differing and step == steps[0]:
             differing = _differing(sums, step, gradients=False)
+        if is_gradient and _averages_weights(run, {name for _, name in sums}):
+            return None
         if differing:
             return _verdict(run, step, differing, lost, is_gradient=is_gradient)
     return None
+
+
+def _averages_weights(run: Run, names: set[str]) -> bool:
+    """Whether the program itself reduces parameters between passes: ranks step apart till then."""
+    return any(
+        not one.is_inside and one.kind.startswith("all_reduce") and not names.isdisjoint(one.names)
+        for rank in run.ranks.values()
+        for one in rank.joined
+    )
 
 
 def _is_reduced(run: Run, step: int) -> bool:
