@@ -171,6 +171,8 @@ def _most_held(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> int
                 given = {word.arg: word.value for word in node.value.keywords}.get("maxlen")
                 if isinstance(given, ast.Constant) and isinstance(given.value, int):
                     return given.value
+                if given is not None and not isinstance(given, ast.Constant):
+                    return look.alive  # it has a bound, and may have reached it
     return None
 
 

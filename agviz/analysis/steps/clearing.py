@@ -43,6 +43,8 @@ def kept(run: RunSteps) -> Iterator[StepFinding]:
                 f"zero_grad is called in line {lines}, but does not clear what this optimizer holds"
                 " between two steps: call it on this optimizer, once per step."
             )
+        if not each.is_torchs:
+            remedy += f" That is, unless {each.name} works with the sum on purpose."
         yield StepFinding(
             kind="kept",
             heading=f"gradients pile up from step to step of {each.name}",

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps.finding import StepFinding, listed, parameters
-from agviz.analysis.steps.source_calls import freezing, gradients_read, is_unfrozen, parts_named
+from agviz.analysis.steps.source_calls import (
+    BEYOND,
+    freezing,
+    gradients_read,
+    is_unfrozen,
+    parts_named,
+)
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping
-    from agviz.traces.step_facts import HeldParameterRow, UnheldRow
+    from agviz.traces.step_facts import HeldParameterRow, StepSampleRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
 _LEAST: Final = 3
@@ -140,6 +147,8 @@ def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
             for row in taken.sample
             if row.parameter in names and row.change and row.norm
         ]
+        if any(_grows(row for row in samples if row.parameter == name) for name in names):
+            continue  # the program puts gradients there by itself
         steps = len({row.step for row in samples})
         tasks = [taken.graph_task for taken in after[: 2 * _LEAST] if taken.graph_task >= 0]
         seen = (row for task in tasks for row in run.trace.parameters(task))
@@ -163,6 +172,12 @@ def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
                 " the optimizer."
             ),
         )
+
+
+def _grows(rows: Iterable[StepSampleRow]) -> bool:
+    """Whether gradients become larger: what is left over can at most be clipped again."""
+    gradients = [row.gradient or 0.0 for row in rows]
+    return any(after > BEYOND * before for before, after in itertools.pairwise(gradients))
 
 
 def _owner(name: str) -> str:

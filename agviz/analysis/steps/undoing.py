@@ -15,7 +15,7 @@ from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import ForwardOpRow, Frame
@@ -120,7 +120,7 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                     " same. Call scaler.scale(loss).backward() here, too."
                 ),
             )
-        elif left.scale > 1:
+        elif left.scale > 1 and not _is_unscaled(run, each, lines):
             yield StepFinding(
                 kind="clipped",
                 heading="gradients are made small while they are still scaled",
@@ -140,13 +140,23 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                 if left.largest > _LARGE
                 else "Look"
             )
-            small = "" if left.largest > _LARGE else ": it is far too small"
+            small = (
+                "."
+                if left.largest > _LARGE
+                else ": it is far too small, or the learning rate is, where that is meant."
+            )
             yield StepFinding(
                 kind="clipped",
                 heading=f"next to nothing of the gradients reaches {each.name}",
                 frame=frame,
-                paragraph=f"{seen}. {large} at {clip} between backward and step{small}.",
+                paragraph=f"{seen}. {large} at {clip} between backward and step{small}",
             )
+
+
+def _is_unscaled(run: RunSteps, each: Stepping, clips: Sequence[Frame]) -> bool:
+    """Whether a line before those that clip unscales gradients."""
+    found = calls(run.trace, each.stepped, lambda _, name: name.endswith(".unscale_"))
+    return any(one.line < min((clip.line for clip in clips), default=math.inf) for one in found)
 
 
 def _is_rate(each: Stepping, left: _Left) -> bool:
