@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.blocked import none_goes_on, who_is_gone, why_it_waits
-from agviz.analysis.code_search import parsed, user_files
+from agviz.analysis.code_search import user_files
 from agviz.analysis.hang import STILL_NS
 from agviz.analysis.thread_status import outside_passes
 from agviz.traces.dumps import EXIT
@@ -152,19 +151,12 @@ def outside(trace: Trace) -> Outside | None:
         is_exit=dump is not None and dump.reason == EXIT,
         threads=() if dump is None else dump.threads,
         still_ns=0 if dump is None else dump.time_ns - last_ns,
-        has_handler=any(_handles_signals(trace, file) for file in user_files(trace)),
+        has_handler=any(
+            "signal.signal(" in line for file in user_files(trace) for line in trace.source(file)
+        ),
     )
     is_soon = trace.is_growing and found.still_ns < STILL_NS
     return None if is_soon and not found.is_stuck else found
-
-
-def _handles_signals(trace: Trace, file: str) -> bool:
-    return any(
-        isinstance(node, ast.Call)
-        and ast.unparse(node.func) in {"signal.signal", "signal.sigwait"}
-        and not ast.unparse(node).endswith(("SIG_DFL)", "SIG_IGN)"))
-        for node in ast.walk(parsed(trace.source(file)))
-    )
 
 
 def _since(trace: Trace, last_ns: int) -> DumpRow | None:

@@ -52,7 +52,7 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
         least = 2 if is_without and others else _LEAST
         if not named or len(each.steps) < least or not (is_still or (is_without and others)):
             continue
-        if each.moves or not each.is_torchs:  # it may need no gradient
+        if not each.is_torchs:  # it may need no gradient
             continue
         line = freezing(run.trace, each.stepped) if frozen and each.stepped is not None else None
         why = f"backward leads to {parameters(others or [''])} instead, which no optimizer holds"

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _FREEZES: Final = (".requires_grad = False", ".requires_grad_(False)")
 _NUMBERED: Final = re.compile(r"(\D*)(\d+)(?=\.)")
-_PART: Final = re.compile(r"[\w.]+\.\d+\.")
-"""A part of a name that ends with a number and a dot."""
+_PART: Final = re.compile(r'"[\w.]*\.(?:\d+|\{\w+\})\."')
+"""A part of a name that ends with a number and a dot, as it is written."""
 
 
 def frozen_by_prefix(run: RunSteps) -> Iterator[StepFinding]:
@@ -77,26 +77,9 @@ def _too_many(parameters: Iterable[tuple[str, bool]]) -> tuple[str, list[str]] |
 
 
 def _are_meant(source: Sequence[str], others: Collection[str]) -> bool:
-    """Whether a text names these parts, or their numbers in a list, or ends a name with a dot."""
-    numbers = {other.rpartition(".")[2] for other in others}
-    for node in ast.walk(parsed(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if _PART.fullmatch(node.value) or any(other in node.value for other in others):
-                return True
-        elif (
-            isinstance(node, ast.JoinedStr)
-            and _PART.fullmatch(
-                "".join(
-                    str(getattr(each, "value", 0)) if isinstance(each, ast.Constant) else "0"
-                    for each in node.values
-                )
-            )
-        ) or (
-            isinstance(node, ast.List | ast.Tuple | ast.Set)
-            and numbers <= {str(each.value) for each in node.elts if isinstance(each, ast.Constant)}
-        ):
-            return True
-    return False
+    """Whether a text names these parts, or ends what it looks for with a dot."""
+    text = "\n".join(source).replace("'", '"')
+    return _PART.search(text) is not None or any(f'"{other}' in text for other in others)
 
 
 def _freezing(run: RunSteps, file: str) -> Iterator[Frame]:

@@ -101,7 +101,7 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
             continue
         changes = [b - a for a, b in itertools.pairwise(known) if a != b]
         is_rare = _LEAST <= len(changes) <= len(known) / _RARELY
-        if is_rare and min(changes) > 0 and made is not None and _is_for_batches(run, made):
+        if is_rare and min(changes) > 0 and made is not None and _is_for(len(known), run, made):
             yield StepFinding(
                 kind="horizon",
                 heading=f"the learning rate of {each.name} never gets beyond its warm-up",
@@ -135,16 +135,17 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
             )
 
 
-def _is_for_batches(run: RunSteps, made: Frame) -> bool:
-    """Whether a line makes one cycle over a number of batches, and not one of epochs."""
+def _is_for(steps: int, run: RunSteps, made: Frame) -> bool:
+    """Whether a line makes one cycle over so many batches, and not one over epochs."""
 
     def fits(call: ast.Call, name: str) -> bool:
         given = {word.arg: word.value for word in call.keywords}
         total = call.args[2] if len(call.args) > 2 else given.get("total_steps")
-        is_counted = total is not None and any(
-            isinstance(node, ast.Call | ast.Mult) for node in ast.walk(total)
-        )
-        return name.endswith("OneCycleLR") and ("steps_per_epoch" in given or is_counted)
+        if isinstance(total, ast.Constant):
+            is_meant = total.value == steps
+        else:  # what is worked out, as of the length of a loader
+            is_meant = "steps_per_epoch" in given or isinstance(total, ast.Call | ast.BinOp)
+        return name.endswith("OneCycleLR") and is_meant
 
     return made.line in {at.line for at in calls(run.trace, made, fits)}
 

@@ -233,15 +233,14 @@ def recalled(run: Run) -> RankVerdict | None:
         agviz.errors.TraceError: a file is damaged.
     """
     agreed = False
-    called = _stacks(run)
-    for (group, seq), by_rank in sorted(called.items()):
+    for (group, seq), by_rank in sorted(_stacks(run).items()):
         ranks_at: defaultdict[tuple[Frame, ...], list[int]] = defaultdict(list)
         for rank, stack in by_rank.items():
             ranks_at[stack].append(rank)
         if len(ranks_at) < 2:
             agreed = agreed or len(by_rank) > 1
             continue
-        if agreed and (not _is_shared(called, group, by_rank) or _are_sides(run, by_rank)):
+        if _are_sides(run, by_rank):
             continue  # each side of a branch calls the same one, as is meant
         by_count = sorted(ranks_at.values(), key=lambda ranks: (len(ranks), ranks[0]))
         few = by_count[0] if len(by_count[0]) < len(by_count[-1]) else sorted(by_rank)
@@ -262,21 +261,6 @@ def recalled(run: Run) -> RankVerdict | None:
             outcome=Outcome.FOUND if agreed else Outcome.CANT_TELL,
         )
     return None
-
-
-def _is_shared(
-    called: Mapping[tuple[str, int], Mapping[int, tuple[Frame, ...]]],
-    group: str,
-    by_rank: Mapping[int, tuple[Frame, ...]],
-) -> bool:
-    """Whether a line of one rank is called by another one, too, at another time."""
-    return any(
-        theirs == stack and other != rank
-        for rank, stack in by_rank.items()
-        for (each, _), stacks in called.items()
-        if each == group
-        for other, theirs in stacks.items()
-    )
 
 
 def _are_sides(run: Run, by_rank: Mapping[int, tuple[Frame, ...]]) -> bool:
