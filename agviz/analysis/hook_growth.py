@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import line_of_call
-from agviz.analysis.steps.source_calls import calls
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ class HookGrowth:
     """In order of time."""
     frame: Frame | None
     """Where they are registered, as far as that is known; else where the hook is defined."""
-    removed: Frame | None = None
-    """The line of the same file that removes hooks; None: none does."""
     graph_task: None = None
 
     @property
@@ -47,19 +44,11 @@ class HookGrowth:
         last = self.counts[-1]
         of = f" on {last.owner}" if last.owner else ""
         named = f", the last of them {last.hook}" if last.hook else ""
-        if self.removed is not None:
-            remedy = (
-                f"Line {self.removed.line} removes hooks, but did not in between: remove them"
-                " there before the next ones are registered, or register the hook once."
-            )
-        else:
-            remedy = (
-                "Register the hook once, before the loop, or keep the handle that registering"
-                " gives and call its remove()."
-            )
         return (
             f"{last.most:,} are{of}{named}. Each is called in every pass, so each step is slower"
-            f" than the one before, and what the hooks refer to stays in memory. {remedy}"
+            " than the one before, and what the hooks refer to stays in memory. Register the hook"
+            " once, before the loop, or call remove() of the handle that registering gives before"
+            " the next one is registered."
         )
 
     def details(self) -> Iterator[str]:
@@ -89,9 +78,7 @@ def hook_growth(trace: Trace) -> HookGrowth | None:
         return None
     if counts[-1].most - counts[0].most < _LEAST_RISES:  # a model that grows has more of them
         return None
-    frame = _frame(trace, counts[-1])
-    lines = calls(trace, frame, lambda call, name: name.endswith(".remove") and not call.args)
-    return HookGrowth(counts=tuple(counts), frame=frame, removed=lines[0] if lines else None)
+    return HookGrowth(counts=tuple(counts), frame=_frame(trace, counts[-1]))
 
 
 def _frame(trace: Trace, last: HookCount) -> Frame | None:

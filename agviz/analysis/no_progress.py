@@ -152,7 +152,7 @@ def _looping(
     if not isinstance(loop, ast.While):
         return None
     tests = list(_exits(loop))
-    if not tests or any(_counts(loop, test) or _asks_others(test) for test in tests):
+    if not tests or any(_counts(loop, test) for test in tests):
         return None
     text = ast.unparse(tests[0])
     ends = text if loop.test is not tests[0] else f"not ({text})"
@@ -186,15 +186,11 @@ def _leaves(node: ast.stmt) -> bool:
     return isinstance(node, ast.Break | ast.Return | ast.Raise)
 
 
-def _asks_others(test: ast.expr) -> bool:
-    """Whether a condition asks for the time, or what another thread or process may change."""
-    return any(
-        isinstance(node, ast.Call) and called_name(node) in _OTHERS for node in ast.walk(test)
-    )
-
-
 def _counts(loop: ast.While, test: ast.expr) -> bool:
-    """Whether a condition asks for what the loop counts up or down."""
+    """Whether a condition asks for what the loop counts, or for the time or another thread."""
+    calls = (node for node in ast.walk(test) if isinstance(node, ast.Call))
+    if any(called_name(call) in _OTHERS for call in calls):
+        return True
     counted = {
         ast.unparse(node.target)
         for node in ast.walk(loop)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import parsed, with_functions
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import AVERAGING, calls, is_schedule
-from agviz.analysis.steps.undoing import writer
+from agviz.analysis.steps.source_calls import calls, is_schedule
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -31,22 +30,23 @@ _LEAST: Final = 4
 """Optimizers of one line, or steps from which a rule is drawn."""
 _MOST_STEPS: Final = 2
 """Of an optimizer that is made anew in each step, or each other one."""
+_AVERAGING: Final = ("Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "Lion")
+"""Beginnings of the names of those whose steps follow averages over earlier ones."""
 
 
 def made_anew(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers with moments that one line makes in each step, for the same parameters."""
     by_line: dict[tuple[str, Frame | None], list[Stepping]] = {}
     for each in run.optimizers:
-        if each.optimizer.made and each.name.startswith(AVERAGING):
+        if each.optimizer.made and each.name.startswith(_AVERAGING):
             by_line.setdefault((each.name, each.made), []).append(each)
     for (name, made), alike in by_line.items():
         if len(alike) < _LEAST or max(len(each.steps) for each in alike) > _MOST_STEPS:
             continue
         if len({frozenset(row.name for row in each.held) for each in alike}) > 1:
             continue
-        held = {row.name for row in alike[-1].held}
-        if any(writer(run, held, back) for back in range(1, _MOST_STEPS + 1)):
-            continue  # what the steps gave is used by the program, as in an inner loop
+        if calls(run.trace, made, lambda _, name: name.endswith((".copy_", ".lerp_"))):
+            continue  # the program may go on from elsewhere, as after an inner loop
         steps = sum(len(each.steps) for each in alike)
         yield StepFinding(
             kind="made anew",

@@ -60,8 +60,6 @@ def made_at(trace: Trace, call: Frame) -> Frame | None:
     return found[0] if len(found) == 1 else None
 
 
-AVERAGING: Final = ("Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "Lion")
-"""Beginnings of the names of optimizers whose steps follow averages over earlier gradients."""
 _LOOKS: Final = frozenset({"abs", "data", "isfinite", "isnan", "mean", "norm", "std"})
 """What is asked of a gradient that is only looked at."""
 

@@ -6,16 +6,15 @@ import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.lineage import last_name
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import AVERAGING, BEYOND, calls, clips, is_clip, used_up
+from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_clip, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import ForwardOpRow, Frame
@@ -27,9 +26,7 @@ _SHRUNK: Final = 1e-3
 """Of the gradient that a pass computed, where little of it reaches the step."""
 _STILL: Final = 1e-5
 """Of a parameter's norm, where a step changes next to nothing."""
-_BEYOND_EPS: Final = 1e4
-"""Times the eps of an optimizer: the norm of a gradient whose numbers mostly are larger than it."""
-_BOUNDING: Final = frozenset({"clamp_", "clamp_max_", "clamp_min_", "clip_", "relu_"})
+_BOUNDING: Final = (".clamp_", ".clamp_max_", ".clamp_min_", ".clip_", ".relu_")
 _LARGE: Final = 1e4
 """A norm that no gradient has in a training that goes well."""
 _MOST_OPS: Final = 2_000
@@ -58,10 +55,9 @@ def set_back(run: RunSteps) -> Iterator[StepFinding]:
             continue
         if _is_used_first(run, set(names)):
             continue
-        op = writer(run, names)
-        if op is not None and last_name(op) in _BOUNDING:
-            continue  # they are at the end of a range that they are meant to keep to
-        frame = (None if op is None else visible(op.stack)) or each.stepped
+        if calls(run.trace, each.stepped, lambda _, name: name.endswith(_BOUNDING)):
+            continue  # they may be at the end of a range that they are meant to keep to
+        frame = _writer(run, names[0]) or each.stepped
         named = sorted({name for name in names if name})
         what = listed(named) if named else "parameters without a name"
         yield StepFinding(
@@ -88,21 +84,6 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
         frame = lines[0] if len(lines) == 1 else each.stepped
         of_others = _scale_of_others(run, left)
         if left.change > _STILL and not of_others:
-            continue
-        if left.scale == 1 and not of_others and _is_rate(each, left):
-            rate = max(taken.fact.most_rate or 0.0 for taken in each.steps)
-            yield StepFinding(
-                kind="rate small",
-                heading=f"steps of {each.name} change next to nothing: its learning rate is"
-                f" {number(rate)}",
-                frame=each.made,
-                paragraph=(
-                    f"At {plural(left.steps, 'step')} that were measured, none changed a parameter"
-                    f" by more than {left.change:.1g} of its norm. What is left of the gradient"
-                    f" that backward computed ({left.share:.1g} at most) is not the reason: the"
-                    " whole of it would move them as little. Take a larger learning rate."
-                ),
-            )
             continue
         seen = (
             f"At each of {plural(left.steps, 'step')} of {each.name} that were measured, at most"
@@ -157,19 +138,6 @@ def _is_unscaled(run: RunSteps, each: Stepping, clips: Sequence[Frame]) -> bool:
     """Whether a line before those that clip unscales gradients."""
     found = calls(run.trace, each.stepped, lambda _, name: name.endswith(".unscale_"))
     return any(one.line < min((clip.line for clip in clips), default=math.inf) for one in found)
-
-
-def _is_rate(each: Stepping, left: _Left) -> bool:
-    """Whether the whole gradient would have changed as little: the learning rate is the reason.
-
-    What divides a gradient by averages of its size does not feel a factor, as long as its eps is
-    small beside it.
-    """
-    eps = each.steps[-1].fact.eps
-    gradients = [row.gradient for taken in each.steps for row in taken.sample if row.gradient]
-    if each.name.startswith(AVERAGING) and eps is not None:
-        return min(gradients, default=0.0) > _BEYOND_EPS * eps
-    return left.change <= _STILL * left.share
 
 
 def unclipped(run: RunSteps) -> Iterator[StepFinding]:
@@ -311,20 +279,13 @@ def _is_in_step(run: RunSteps, op: ForwardOpRow) -> bool:
     )
 
 
-def writer(run: RunSteps, names: Collection[str], back: int = 1) -> ForwardOpRow | None:
-    """The function by which the program wrote to parameters last, but for those of steps.
-
-    None: there is none, or the program's torch functions are not recorded.
-
-    Args:
-        run: the steps.
-        names: of the parameters; one may be empty, which is of those without.
-        back: before which pass, counted from the last one on, it was called.
-    """
-    if not run.trace.meta.check_forward or len(run.passes) < back + 1:
+def _writer(run: RunSteps, name: str) -> Frame | None:
+    """The line that wrote to a parameter last, where the program's torch functions are recorded."""
+    if not name or not run.trace.meta.check_forward or len(run.passes) < 2:
         return None
-    for op in reversed(run.trace.forward_ops(run.passes[-back].id, limit=_MOST_OPS)):
-        leaves = (row for row in written(op) if row.is_leaf and row.requires_grad)
-        if any(row.parameter in names for row in leaves) and not _is_in_step(run, op):
-            return op
+    for op in reversed(run.trace.forward_ops(run.passes[-1].id, limit=_MOST_OPS)):
+        if any(tensor.parameter == name for tensor in op.outputs) and op.name.endswith("_"):
+            frame = visible(op.stack)
+            if frame is not None:
+                return frame
     return None
