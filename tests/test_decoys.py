@@ -13,9 +13,11 @@ from torch import nn
 import agviz
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import verdicts
+from agviz.traces.reader import Trace
 from gallery.index import load
 from gallery.judge import Answer, judge
 from tests.answers_support import answered, asked
+from tests.gallery_frame import Program, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +58,15 @@ def test_nothing_is_said_of_what_is_meant(
     program = PROGRAMS[name]
     found = answered(tmp_path / "t.agviz", lambda: runpy.run_path(str(program.path)))
     assert found.outcome is Outcome.NOTHING_UNUSUAL, found.paragraph
+
+
+@pytest.mark.parametrize("program", programs("left_alone"), ids=lambda program: program.name)
+def test_what_is_seen_with_the_forward_is_left_alone(program: Program, tmp_path: Path) -> None:
+    kept = program.record(tmp_path / "t.agviz", check_forward=True)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        found = verdicts(trace)[0]
+    del kept
+    assert found.outcome is Outcome.NOTHING_UNUSUAL, found.heading
 
 
 @pytest.mark.parametrize(

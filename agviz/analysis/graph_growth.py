@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import line_of_call, only_call, parsed
+from agviz.analysis.code_search import line_of_call, only_call, parsed, with_functions
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -187,13 +187,22 @@ def _wrapped(trace: Trace, tasks: Sequence[GraphTaskRow]) -> GraphGrowth | None:
     if not deeper:
         return None
     frame, times = deeper.most_common(1)[0]
-    if times < _LEAST_RISES:
+    if times < _LEAST_RISES or _calls_itself(trace, frame):
         return None
     owner = _class_around(trace, frame)
     wraps = only_call(trace, owner) if owner else None
     if wraps is not None:
         return _made(GrowthCause.WRAPPED, tasks, wraps, f"{owner}.{frame.function}")
     return _made(GrowthCause.WRAPPED, tasks, frame, frame.function)
+
+
+def _calls_itself(trace: Trace, frame: Frame) -> bool:
+    """Whether the text of a function calls it by its own name: it is meant to be recursive."""
+    own = {frame.function, f"self.{frame.function}"}
+    return any(
+        isinstance(node, ast.Call) and function == frame.function and ast.unparse(node.func) in own
+        for function, node in with_functions(parsed(trace.source(frame.file)))
+    )
 
 
 def _deepest(nodes: Sequence[NodeRow]) -> Counter[Frame]:
@@ -222,9 +231,17 @@ def _parametrized(trace: Trace, tasks: Sequence[GraphTaskRow]) -> GraphGrowth | 
     first, last = (_of_parametrizations(trace.nodes(task.id)) for task in (tasks[0], tasks[-1]))
     if len(last) - len(first) < _SHARE * (tasks[-1].nodes - tasks[0].nodes):
         return None
+    if _most_of_one(last) <= _most_of_one(first):  # there are more parameters that have one
+        return None
     call = trace.call_site(tasks[-1].id)
     frame = line_of_call(trace, call, _REGISTERING.__contains__) or last[0].frame
     return _made(GrowthCause.PARAMETRIZED, tasks, frame)
+
+
+def _most_of_one(nodes: Sequence[NodeRow]) -> int:
+    """Nodes of the parametrizations of one module, at most."""
+    owners = (f".{node.module}".partition(".parametrizations")[0] for node in nodes if node.module)
+    return max(Counter(owners).values(), default=0)
 
 
 def _of_parametrizations(nodes: Sequence[NodeRow]) -> list[NodeRow]:

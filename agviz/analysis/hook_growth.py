@@ -47,8 +47,8 @@ class HookGrowth:
         return (
             f"{last.most:,} are{of}{named}. Each is called in every pass, so each step is slower"
             " than the one before, and what the hooks refer to stays in memory. Register the hook"
-            " once, before the loop, or keep the handle that registering gives and call its"
-            " remove()."
+            " once, before the loop, or call remove() of the handle that registering gives before"
+            " the next one is registered."
         )
 
     def details(self) -> Iterator[str]:
@@ -75,6 +75,8 @@ def hook_growth(trace: Trace) -> HookGrowth | None:
     counts = trace.hook_counts()
     steps = [after.hooks - before.hooks for before, after in itertools.pairwise(counts)]
     if sum(step > 0 for step in steps) < _LEAST_RISES or min(steps) < 0 or not any(steps[-2:]):
+        return None
+    if counts[-1].most - counts[0].most < _LEAST_RISES:  # a model that grows has more of them
         return None
     return HookGrowth(counts=tuple(counts), frame=_frame(trace, counts[-1]))
 

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import ADDING, container_name, parsed, with_functions
+from agviz.analysis.code_search import ADDING, container_name, parsed, targets_of, with_functions
 from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, GRADIENT, TENSOR
 from agviz.traces.rows import Frame, visible
 
@@ -164,13 +164,16 @@ def _most_held(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> int
     for file in dict.fromkeys(each.file for each in (call, visible(holder.stack)) if each):
         for node in ast.walk(parsed(trace.source(file))):
             if (
-                isinstance(node, ast.Assign)
-                and any(container_name(target) == name for target in node.targets)
+                isinstance(node, ast.Assign | ast.AnnAssign)
+                and any(container_name(target) == name for target in targets_of(node))
                 and isinstance(node.value, ast.Call)
             ):
                 given = {word.arg: word.value for word in node.value.keywords}.get("maxlen")
-                if isinstance(given, ast.Constant) and isinstance(given.value, int):
-                    return given.value
+                if given is None or ast.unparse(given) == "None":
+                    return None
+                known = given.value if isinstance(given, ast.Constant) else None
+                # What is no number is a bound, too, and may be reached.
+                return known if isinstance(known, int) else look.alive
     return None
 
 

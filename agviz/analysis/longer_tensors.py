@@ -266,9 +266,16 @@ def _joins_a_list(trace: Trace, ops: Sequence[ForwardOpRow]) -> bool:
 
 
 def _is_bounded(node: ast.AST, name: str) -> bool:
-    """Whether a statement makes a container of this name with a bound, or takes from it."""
+    """Whether a statement makes a container with a bound, or anew in a loop, or takes from it."""
     if takes_from(node, name, _TAKING):
         return True
+    if isinstance(node, ast.For | ast.While):
+        return any(
+            isinstance(each, ast.Assign)
+            and name in {container_name(target) for target in targets_of(each)}
+            and name not in ast.unparse(each.value)
+            for each in ast.walk(node)
+        )
     if isinstance(node, ast.Assign | ast.AnnAssign):
         if all(container_name(each) != name for each in targets_of(node)):
             return False

@@ -13,6 +13,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.code_search import called_name
 from agviz.analysis.measures import number
 from agviz.analysis.program_calls import last_passes, looping_frame
 from agviz.traces.rows import visible
@@ -29,6 +30,11 @@ _LEAST_TURNS: Final = 50
 """Turns without backward whose functions gave the same."""
 _MOST_OPS: Final = 4_000
 """Functions that are looked at, the last ones."""
+_OTHERS: Final = frozenset(
+    {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "process_time", "now"}
+    | {"done", "empty", "exists", "is_alive", "is_file", "is_set", "poll", "qsize"}
+)
+"""Functions that give something else though a loop changes nothing."""
 _LONGEST: Final = 80
 """Letters of a condition that are shown."""
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -181,7 +187,10 @@ def _leaves(node: ast.stmt) -> bool:
 
 
 def _counts(loop: ast.While, test: ast.expr) -> bool:
-    """Whether a condition asks for what the loop counts up or down."""
+    """Whether a condition asks for what the loop counts, or for the time or another thread."""
+    calls = (node for node in ast.walk(test) if isinstance(node, ast.Call))
+    if any(called_name(call) in _OTHERS for call in calls):
+        return True
     counted = {
         ast.unparse(node.target)
         for node in ast.walk(loop)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.blocked import none_goes_on, who_is_gone, why_it_waits
+from agviz.analysis.code_search import user_files
 from agviz.analysis.hang import STILL_NS
 from agviz.analysis.thread_status import outside_passes
 from agviz.traces.dumps import EXIT
@@ -37,11 +38,13 @@ class Outside:
     """What was seen of them since the last event; empty: nothing was."""
     still_ns: int
     """From the last event until the threads were looked at last."""
+    has_handler: bool = False
+    """Whether the program handles signals: one may end what the main thread waits for."""
 
     @property
     def is_stuck(self) -> bool:
         """Whether all threads wait for each other, as far as they are the program's, for ever."""
-        return not self.is_exit and none_goes_on(self._statuses)
+        return not (self.is_exit or self.has_handler) and none_goes_on(self._statuses)
 
     @property
     def _statuses(self) -> list[ThreadStatus]:
@@ -148,6 +151,9 @@ def outside(trace: Trace) -> Outside | None:
         is_exit=dump is not None and dump.reason == EXIT,
         threads=() if dump is None else dump.threads,
         still_ns=0 if dump is None else dump.time_ns - last_ns,
+        has_handler=any(
+            "signal.signal(" in line for file in user_files(trace) for line in trace.source(file)
+        ),
     )
     is_soon = trace.is_growing and found.still_ns < STILL_NS
     return None if is_soon and not found.is_stuck else found

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.code_search import called_name, parsed
 from agviz.analysis.program_calls import (
     function_around,
     last_passes,
@@ -30,7 +31,9 @@ _MOST_CALLS: Final = 256
 """Looked at, the last ones."""
 _MOST_NODES: Final = 100_000
 """Of all these calls together."""
-_READING: Final = frozenset({"grad", "zero_grad", "step", "autograd", "grads"})
+_READING: Final = frozenset(
+    {"grad", "zero_grad", "step", "autograd", "grads", "clip_grad_norm_", "clip_grad_value_"}
+)
 """Names that tell that a loop looks at each gradient by itself."""
 
 
@@ -134,7 +137,14 @@ def _looks_at_each(trace: Trace, call: Sequence[Frame]) -> bool:
         return True
     _, loop, place = found
     functions = (function_around(trace, each) for each in call[place + 1 :] if not each.hidden)
-    return any(_names(each) & _READING for each in (loop, *functions) if each is not None)
+    called = {called_name(each) for each in ast.walk(loop) if isinstance(each, ast.Call)}
+    helpers = [
+        node
+        for node in ast.walk(parsed(trace.source(found[0].file)))
+        if isinstance(node, ast.FunctionDef) and node.name in called - {"backward"}
+    ]
+    every = (loop, *functions, *helpers)
+    return any(_names(each) & _READING for each in every if each is not None)
 
 
 def _names(tree: ast.AST) -> set[str]:

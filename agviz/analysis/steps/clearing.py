@@ -43,6 +43,8 @@ def kept(run: RunSteps) -> Iterator[StepFinding]:
                 f"zero_grad is called in line {lines}, but does not clear what this optimizer holds"
                 " between two steps: call it on this optimizer, once per step."
             )
+        if not each.is_torchs:
+            remedy += f" That is, unless {each.name} works with the sum on purpose."
         yield StepFinding(
             kind="kept",
             heading=f"gradients pile up from step to step of {each.name}",
@@ -155,6 +157,9 @@ def cleared(run: RunSteps) -> Iterator[StepFinding]:
         is_reached = any(taken.fact.reached for taken in each.steps)
         if not (is_reached and (is_none or _are_zero(run, each))):
             continue
+        # What takes a gradient away to use it elsewhere moves the parameters there.
+        if each.is_moved_beside or (is_none and each.moves):
+            continue
         if not is_none and (op := _multiplied(run, each)) is not None:
             yield StepFinding(
                 kind="zeroed",
@@ -246,6 +251,8 @@ def given_back(run: RunSteps) -> Iterator[StepFinding]:
         if len(each.steps) < 2 or any(
             taken.fact.reached or taken.fact.without_grad < taken.fact.held for taken in each.steps
         ):
+            continue
+        if each.moves or each.is_moved_beside:  # it is handed the gradients
             continue
         before = [task for task in calls_of_grad if task.id <= each.steps[-1].graph_task][-_FEW:]
         held = {row.name for row in each.held if row.name}

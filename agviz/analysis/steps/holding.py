@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps.finding import StepFinding, listed, parameters
-from agviz.analysis.steps.source_calls import freezing, is_unfrozen, parts_named
+from agviz.analysis.steps.source_calls import (
+    BEYOND,
+    freezing,
+    gradients_read,
+    is_unfrozen,
+    parts_named,
+)
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping
-    from agviz.traces.step_facts import HeldParameterRow, UnheldRow
+    from agviz.traces.step_facts import HeldParameterRow, StepSampleRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
 _LEAST: Final = 3
@@ -44,6 +51,8 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
         is_still = frozen and each.is_told_once and 2 * len(named) >= len(each.held)
         least = 2 if is_without and others else _LEAST
         if not named or len(each.steps) < least or not (is_still or (is_without and others)):
+            continue
+        if not each.is_torchs:  # it may need no gradient
             continue
         line = freezing(run.trace, each.stepped) if frozen and each.stepped is not None else None
         why = f"backward leads to {parameters(others or [''])} instead, which no optimizer holds"
@@ -77,6 +86,8 @@ def held_twice(run: RunSteps) -> Iterator[StepFinding]:
             ]
             if not both or not _step_together(run, first, second):
                 continue
+            if not (first.is_torchs and second.is_torchs):  # as a step that shrinks or averages
+                continue
             yield StepFinding(
                 kind="held twice",
                 heading=f"two optimizers move {parameters(both)}",
@@ -94,7 +105,7 @@ def held_twice(run: RunSteps) -> Iterator[StepFinding]:
 def frozen(run: RunSteps) -> Iterator[StepFinding]:
     """What the line that makes an optimizer names, and that is frozen throughout."""
     for each in run.optimizers:
-        rows = [row for row in each.held if row.name and not row.requires_grad]
+        rows = [row for row in each.held if row.name and row.name not in each.trained]
         if each.made is None or not rows or is_unfrozen(run.trace, each.made):
             continue
         named = parts_named(run.trace, each.made, each.name)
@@ -136,6 +147,8 @@ def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
             for row in taken.sample
             if row.parameter in names and row.change and row.norm
         ]
+        if any(_grows(row for row in samples if row.parameter == name) for name in names):
+            continue  # the program puts gradients there by itself
         steps = len({row.step for row in samples})
         tasks = [taken.graph_task for taken in after[: 2 * _LEAST] if taken.graph_task >= 0]
         seen = (row for task in tasks for row in run.trace.parameters(task))
@@ -159,6 +172,12 @@ def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
                 " the optimizer."
             ),
         )
+
+
+def _grows(rows: Iterable[StepSampleRow]) -> bool:
+    """Whether gradients become larger: what is left over can at most be clipped again."""
+    gradients = [row.gradient or 0.0 for row in rows]
+    return any(after > BEYOND * before for before, after in itertools.pairwise(gradients))
 
 
 def _owner(name: str) -> str:
@@ -236,9 +255,18 @@ def _pairs(stale: Sequence[HeldParameterRow], named: Sequence[UnheldRow]) -> lis
 
 def _unregistered(run: RunSteps) -> StepFinding | None:
     """What is in a module, but not as a parameter or as a module."""
-    inside = [row for row in run.unheld if not row.name and row.attribute]
-    free = [row for row in run.unheld if not row.name and not row.attribute and row.is_parameter]
     made = run.optimizers[0].made
+    read = gradients_read(run.trace, made)
+    inside = [
+        row
+        for row in run.unheld
+        if not row.name and row.attribute and row.attribute.rpartition(".")[2] not in read
+    ]
+    free = [
+        row
+        for row in run.unheld
+        if not read and not row.name and not row.attribute and row.is_parameter
+    ]
     if inside:
         names = [row.attribute for row in inside]
         in_list = any("[" in name for name in names)

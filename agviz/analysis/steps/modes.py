@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.code_search import parsed
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls
 from agviz.traces.rows import visible
@@ -59,9 +61,22 @@ def stayed(run: RunSteps) -> Iterator[StepFinding]:
             modes = _modes(run, ids[middle])
             is_on = modules <= modes.evaluating
             low, high, other = (low, middle, modes) if is_on else (middle, high, other)
+        if _puts_parts_into_it(run, other.called):
+            return
         if modules <= other.validated and one.called == other.called:
             yield _found(run, ids[high], other, sorted(modules), f"{left} of {count}")
             return
+
+
+def _puts_parts_into_it(run: RunSteps, called: Frame | None) -> bool:
+    """Whether a loop over modules calls ``eval()``, as what freezes all batch norms does."""
+    turns = {
+        node.target.id
+        for node in ast.walk(parsed(() if called is None else run.trace.source(called.file)))
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name)
+        if "modules()" in ast.unparse(node.iter)
+    }
+    return bool(calls(run.trace, called, lambda _, name: name.removesuffix(".eval") in turns))
 
 
 def _found(run: RunSteps, first: int, modes: _Modes, names: list[str], often: str) -> StepFinding:

@@ -18,12 +18,14 @@ from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
 
 _FREEZES: Final = (".requires_grad = False", ".requires_grad_(False)")
 _NUMBERED: Final = re.compile(r"(\D*)(\d+)(?=\.)")
+_PART: Final = re.compile(r'"[\w.]*\.(?:\d+|\{\w+\})\."')
+"""A part of a name that ends with a number and a dot, as it is written."""
 
 
 def frozen_by_prefix(run: RunSteps) -> Iterator[StepFinding]:
@@ -36,7 +38,7 @@ def frozen_by_prefix(run: RunSteps) -> Iterator[StepFinding]:
         return
     meant, others = taken
     found = [frame for file in user_files(run.trace) for frame in _freezing(run, file)]
-    if len(found) != 1:
+    if len(found) != 1 or _are_meant(run.trace.source(found[0].file), others):
         return
     many = len(others) > 1
     yield StepFinding(
@@ -72,6 +74,12 @@ def _too_many(parameters: Iterable[tuple[str, bool]]) -> tuple[str, list[str]] |
             if others and between and is_all and set(others) <= frozen:
                 return f"{before}{meant}", [f"{before}{other}" for other in others]
     return None
+
+
+def _are_meant(source: Sequence[str], others: Collection[str]) -> bool:
+    """Whether a text names these parts, or ends what it looks for with a dot."""
+    text = "\n".join(source).replace("'", '"')
+    return _PART.search(text) is not None or any(f'"{other}' in text for other in others)
 
 
 def _freezing(run: RunSteps, file: str) -> Iterator[Frame]:

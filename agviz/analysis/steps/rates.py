@@ -44,6 +44,8 @@ _LEAST_CHANGE: Final = 0.02
 """Of a parameter's norm, by some step, where one is known: a loss that steps make grow moves it."""
 _LEAP: Final = 10.0
 """Times the norm of the parameters: so far no step goes that is meant to."""
+_SOON: Final = 8
+"""Passes from such a step to the first one that is not finite."""
 _WHAT_SETS_IT: Final = "Look at what sets it."
 _OF_FACTOR: Final = (
     "Look at the factor that it gives: one of whole numbers, as step // warmup, is 0 until that has"
@@ -79,6 +81,8 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
             )
             continue
         made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
+        if peak == 0 and each.moves:  # its steps have a size of their own
+            continue
         if peak == 0:
             loaded = _loaded(run, each, lines)
             if loaded is not None:
@@ -97,7 +101,7 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
             continue
         changes = [b - a for a, b in itertools.pairwise(known) if a != b]
         is_rare = _LEAST <= len(changes) <= len(known) / _RARELY
-        if is_rare and min(changes) > 0 and made is not None and "OneCycleLR(" in made.source:
+        if is_rare and min(changes) > 0 and made is not None and _is_for(len(known), run, made):
             yield StepFinding(
                 kind="horizon",
                 heading=f"the learning rate of {each.name} never gets beyond its warm-up",
@@ -125,10 +129,25 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                     f"The learning rate falls {by}from {number(peak)} to {number(known[-1])}: for"
                     f" the last {tail:,} of {plural(len(known), 'step')} it is below a"
                     " ten-thousandth of what it was, and next to nothing is learnt."
-                    f" {_per_batch(run, lines)}"
+                    f" {_too_fast(run, lines, len(known), len(changes))}"
                 ),
                 evidence=(f"so small from step {began.number} on",),
             )
+
+
+def _is_for(steps: int, run: RunSteps, made: Frame) -> bool:
+    """Whether a line makes one cycle over so many batches, and not one over epochs."""
+
+    def fits(call: ast.Call, name: str) -> bool:
+        given = {word.arg: word.value for word in call.keywords}
+        total = call.args[2] if len(call.args) > 2 else given.get("total_steps")
+        if isinstance(total, ast.Constant):
+            is_meant = total.value == steps
+        else:  # what is worked out, as of the length of a loader
+            is_meant = "steps_per_epoch" in given or isinstance(total, ast.Call | ast.BinOp)
+        return name.endswith("OneCycleLR") and is_meant
+
+    return made.line in {at.line for at in calls(run.trace, made, fits)}
 
 
 def _loaded(run: RunSteps, each: Stepping, schedules: Sequence[Frame]) -> StepFinding | None:
@@ -173,7 +192,7 @@ def _set(by: str) -> str:
     return f", set {by.rstrip()}" if by else ""
 
 
-def _per_batch(run: RunSteps, lines: Sequence[Frame]) -> str:
+def _too_fast(run: RunSteps, lines: Sequence[Frame], steps: int, changes: int) -> str:
     if not lines:
         return _WHAT_SETS_IT
     made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
@@ -182,6 +201,11 @@ def _per_batch(run: RunSteps, lines: Sequence[Frame]) -> str:
             f"It is made at {made}, and lowers the rate when what it is given no longer gets"
             " better: look at what that is, and at mode: 'min' is for a loss, 'max' for what is to"
             " grow."
+        )
+    if changes * 2 < steps:
+        return (
+            f"The scheduler changed it {changes:,} times in {steps:,} steps: let it decay less each"
+            " time (a gamma nearer to 1), or over a longer time."
         )
     return (
         "The scheduler is stepped once per batch, perhaps meant for epochs: step it per epoch, or"
@@ -256,10 +280,13 @@ def _leap(run: RunSteps) -> StepFinding | None:
     """A step that moved parameters far beyond themselves, after which a pass is not finite."""
     if run.first_wrong is None:
         return None
+    after_wrong = len(run.passes.after(run.first_wrong))
     for each in run.optimizers:
         for taken in each.steps:
             if taken.graph_task >= run.first_wrong:
                 break
+            if len(run.passes.after(taken.graph_task)) - after_wrong > _SOON:
+                continue  # what breaks long after it may well have another cause
             known = [row for row in taken.sample if row.norm is not None and row.change is not None]
             norm = math.hypot(*(row.norm or 0.0 for row in known))
             change = math.hypot(*(row.change or 0.0 for row in known))

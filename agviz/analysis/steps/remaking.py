@@ -45,6 +45,8 @@ def made_anew(run: RunSteps) -> Iterator[StepFinding]:
             continue
         if len({frozenset(row.name for row in each.held) for each in alike}) > 1:
             continue
+        if calls(run.trace, made, lambda _, name: name.endswith((".copy_", ".lerp_"))):
+            continue  # the program may go on from elsewhere, as after an inner loop
         steps = sum(len(each.steps) for each in alike)
         yield StepFinding(
             kind="made anew",

@@ -21,6 +21,13 @@ _LEAST: Final = 3
 def stepped_again(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers that step again and again without a backward pass in between."""
     for each in run.optimizers:
+        if any(
+            row.net is not None
+            for last, taken in itertools.pairwise(each.steps)
+            if last.graph_task == taken.graph_task
+            for row in taken.sample
+        ):
+            continue  # the weights were written in between, as by a line search that puts them back
         passes = {taken.graph_task for taken in each.steps}
         again = {
             taken.graph_task

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 _FEW: Final = 8
 """Passes before a step that are looked at."""
+_TORCHS: Final = frozenset(
+    {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon"}
+    | {"NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"}
+)
+"""Optimizers of torch: they move nothing that has no gradient."""
 
 
 class TakenStep(NamedTuple):
@@ -50,11 +55,28 @@ class Stepping(NamedTuple):
     """What it held when that was told last."""
     is_told_once: bool
     """Whether that was so, with what requires and has a gradient, at all of its steps."""
+    trained: frozenset[str] = frozenset()
+    """Named ones that required or had a gradient at some step."""
 
     @property
     def name(self) -> str:
         """Of its class."""
         return self.optimizer.name
+
+    @property
+    def is_torchs(self) -> bool:
+        """Whether what it does is known by its class; one of the program's may do anything."""
+        return self.name in _TORCHS
+
+    @property
+    def moves(self) -> bool:
+        """Whether a measured step changed something that it holds."""
+        return any(row.change for taken in self.steps for row in taken.sample)
+
+    @property
+    def is_moved_beside(self) -> bool:
+        """Whether something but its steps was seen to change what it holds."""
+        return any(row.net for taken in self.steps for row in taken.sample)
 
     @property
     def stepped(self) -> Frame | None:
@@ -104,6 +126,12 @@ class RunSteps:
                 taken[optimizer.number],
                 told[max(told)] if (told := held.get(optimizer.number)) else [],
                 len(held.get(optimizer.number, ())) == 1,
+                frozenset(
+                    row.name
+                    for rows in held.get(optimizer.number, {}).values()
+                    for row in rows
+                    if row.requires_grad or row.had_grad
+                ),
             )
             for optimizer in self.trace.optimizers()
             if optimizer.number in taken

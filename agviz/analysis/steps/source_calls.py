@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, parsed, with_functions
+from agviz.analysis.code_search import called_name, container_name, parsed, with_functions
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
@@ -82,6 +82,31 @@ def uses_gradients(trace: Trace, beside: Frame | None) -> bool:
         and id(node) not in looked_at
         for node in ast.walk(tree)
     )
+
+
+def gradients_read(trace: Trace, beside: Frame | None) -> set[str]:
+    """What the file of a frame takes ``.grad`` of by its name, to work with it, not to show it.
+
+    What loops go through, as all parameters of a model, is not meant by name.
+    """
+    tree = parsed(() if beside is None else trace.source(beside.file))
+    turns = {
+        name.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For | ast.comprehension)
+        for name in ast.walk(node.target)
+        if isinstance(name, ast.Name)
+    }
+    return {
+        container_name(each.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AugAssign)
+        for each in ast.walk(node.value)
+        if isinstance(each, ast.Attribute)
+        and each.attr == "grad"
+        and isinstance(each.value, ast.Name | ast.Attribute)
+        and container_name(each.value) not in turns
+    } - {"autograd", "torch"}
 
 
 def is_schedule(_call: ast.Call, name: str) -> bool:

@@ -14,7 +14,7 @@ from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import ForwardOpRow, Frame
@@ -26,6 +26,7 @@ _SHRUNK: Final = 1e-3
 """Of the gradient that a pass computed, where little of it reaches the step."""
 _STILL: Final = 1e-5
 """Of a parameter's norm, where a step changes next to nothing."""
+_BOUNDING: Final = (".clamp_", ".clamp_max_", ".clamp_min_", ".clip_", ".relu_")
 _LARGE: Final = 1e4
 """A norm that no gradient has in a training that goes well."""
 _MOST_OPS: Final = 2_000
@@ -54,8 +55,11 @@ def set_back(run: RunSteps) -> Iterator[StepFinding]:
             continue
         if _is_used_first(run, set(names)):
             continue
+        if calls(run.trace, each.stepped, lambda _, name: name.endswith(_BOUNDING)):
+            continue  # they may be at the end of a range that they are meant to keep to
         frame = _writer(run, names[0]) or each.stepped
-        what = listed(sorted({name for name in names if name})) or "parameters without a name"
+        named = sorted({name for name in names if name})
+        what = listed(named) if named else "parameters without a name"
         yield StepFinding(
             kind="set back",
             heading=f"what {each.name} changes is overwritten after each step",
@@ -97,7 +101,7 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                     " same. Call scaler.scale(loss).backward() here, too."
                 ),
             )
-        elif left.scale > 1:
+        elif left.scale > 1 and not _is_unscaled(run, each, lines):
             yield StepFinding(
                 kind="clipped",
                 heading="gradients are made small while they are still scaled",
@@ -117,13 +121,23 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                 if left.largest > _LARGE
                 else "Look"
             )
-            small = "" if left.largest > _LARGE else ": it is far too small"
+            small = (
+                "."
+                if left.largest > _LARGE
+                else ": it is far too small, or the learning rate is, where that is meant."
+            )
             yield StepFinding(
                 kind="clipped",
                 heading=f"next to nothing of the gradients reaches {each.name}",
                 frame=frame,
-                paragraph=f"{seen}. {large} at {clip} between backward and step{small}.",
+                paragraph=f"{seen}. {large} at {clip} between backward and step{small}",
             )
+
+
+def _is_unscaled(run: RunSteps, each: Stepping, clips: Sequence[Frame]) -> bool:
+    """Whether a line before those that clip unscales gradients."""
+    found = calls(run.trace, each.stepped, lambda _, name: name.endswith(".unscale_"))
+    return any(one.line < min((clip.line for clip in clips), default=math.inf) for one in found)
 
 
 def unclipped(run: RunSteps) -> Iterator[StepFinding]:
@@ -141,14 +155,12 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
         if task is None or not taken.sample or run.scale(task) != 1:
             continue
         known = run.arrived(task)
-        row = taken.sample[0]
-        if not row.gradient or row.parameter not in known:
-            continue
-        is_untouched = math.isclose(row.gradient, known[row.parameter], rel_tol=BEYOND - 1)
-        if not is_untouched:
-            return  # it has an effect in some steps, as from one on
-        if row.gradient > BEYOND * limit:
-            beyond.append(row.gradient)
+        norms = [(row.gradient, known.get(row.parameter)) for row in taken.sample]
+        measured = [(left, came) for left, came in norms if left and came is not None]
+        if not all(math.isclose(left, came, rel_tol=BEYOND - 1) for left, came in measured):
+            return  # it has an effect in some steps, as from one on, or on some parameters
+        if measured and measured[0][0] > BEYOND * limit:
+            beyond.append(measured[0][0])
     if len(beyond) >= _LEAST:
         yield StepFinding(
             kind="not clipped",

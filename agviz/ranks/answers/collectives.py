@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.code_search import called_name, parsed
 from agviz.analysis.outcome import Outcome
 from agviz.ranks.answers.found import RankVerdict, found_at, numbers
 from agviz.ranks.run import waits_for_all
@@ -13,7 +15,7 @@ from agviz.traces.distributed import GRADIENT
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from agviz.ranks.facts import Joined, Key
     from agviz.ranks.run import Run
@@ -238,6 +240,8 @@ def recalled(run: Run) -> RankVerdict | None:
         if len(ranks_at) < 2:
             agreed = agreed or len(by_rank) > 1
             continue
+        if _are_sides(run, by_rank):
+            continue  # each side of a branch calls the same one, as is meant
         by_count = sorted(ranks_at.values(), key=lambda ranks: (len(ranks), ranks[0]))
         few = by_count[0] if len(by_count[0]) < len(by_count[-1]) else sorted(by_rank)
         said = "; ".join(f"{numbers(ranks)} at {stack[-1]}" for stack, ranks in ranks_at.items())
@@ -257,6 +261,36 @@ def recalled(run: Run) -> RankVerdict | None:
             outcome=Outcome.FOUND if agreed else Outcome.CANT_TELL,
         )
     return None
+
+
+def _are_sides(run: Run, by_rank: Mapping[int, tuple[Frame, ...]]) -> bool:
+    """Whether the lines are the two sides of one ``if``, each with this collective only."""
+    lines = {stack[-1] for stack in by_rank.values()}
+    if len(lines) != 2 or len({line.file for line in lines}) != 1:
+        return False
+    one, other = sorted(lines, key=lambda line: line.line)
+    with run.folder.trace(min(by_rank)) as trace:
+        tree = parsed(trace.source(one.file))
+    return any(
+        isinstance(node, ast.If)
+        and _collectives(node.body) == [one.line]
+        and _collectives(node.orelse) == [other.line]
+        for node in ast.walk(tree)
+    )
+
+
+def _collectives(side: Sequence[ast.stmt]) -> list[int]:
+    """The lines of a side of an ``if`` that call collectives, as far as names tell."""
+    return [
+        node.lineno
+        for statement in side
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and called_name(node).startswith(_COLLECTIVES)
+    ]
+
+
+_COLLECTIVES: Final = ("all_", "barrier", "broadcast", "gather", "reduce", "scatter")
+"""Beginnings of their names."""
 
 
 def skipped(run: Run) -> RankVerdict | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.steps.finding import listed
 from agviz.analysis.steps.source_calls import calls
 from agviz.ranks.answers.found import RankVerdict, found_at, line_of, numbers
-from agviz.traces.distributed import NOT_WRAPPED
+from agviz.traces.distributed import GRADIENT, NOT_WRAPPED
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -54,9 +54,32 @@ def unequal(run: Run) -> RankVerdict | None:
         is_gradient = bool(differing)
         if not differing and step == steps[0]:
             differing = _differing(sums, step, gradients=False)
+        if is_gradient and not _is_reduced(run, step) and _averages_weights(run):
+            return None
         if differing:
             return _verdict(run, step, differing, lost, is_gradient=is_gradient)
     return None
+
+
+def _averages_weights(run: Run) -> bool:
+    """Whether the program itself reduces what is shaped as all parameters of DDP are, one by one.
+
+    Gradients are called so. Until then, ranks step apart, as in local SGD.
+    """
+    for file, trace in run.folder.traces():
+        passes = run.ranks[file.number].passes
+        names = {one.parameter for one in trace.synchronised() if one.kind == _DDP}
+        rows = trace.parameters(passes[-1].graph_task) if passes else []
+        shapes = {str(list(row.shape or ())) for row in rows if row.name in names}
+        reduced = {
+            one.kind.removeprefix("all_reduce ").rpartition(" ")[0]
+            for one in run.ranks[file.number].joined
+            if not one.is_inside and one.kind.startswith("all_reduce ")
+            if one.names and not any(name.endswith(GRADIENT) for name in one.names)
+        }
+        if not shapes or not shapes <= reduced:
+            return False
+    return True
 
 
 def _is_reduced(run: Run, step: int) -> bool:

@@ -10,7 +10,16 @@ from agviz.analysis.steps.source_calls import calls, is_schedule
 from agviz.ranks.answers.found import RankVerdict, found_at
 
 if TYPE_CHECKING:
+    from agviz.analysis.steps.run import Stepping
     from agviz.ranks.run import Run
+    from agviz.traces.reader import Trace
+
+
+def _synchronised(trace: Trace) -> Stepping | None:
+    """The first optimizer that holds what is synchronised, by its name; None: there is none."""
+    names = {one.parameter for one in trace.synchronised()}
+    every = RunSteps(trace).optimizers
+    return next((each for each in every if any(row.name in names for row in each.held)), None)
 
 
 def apart(run: Run) -> RankVerdict | None:
@@ -23,16 +32,18 @@ def apart(run: Run) -> RankVerdict | None:
     """
     by_rank: dict[int, list[float | None]] = {}
     for file, trace in run.folder.traces():
-        optimizers = RunSteps(trace).optimizers
-        if not (trace.synchronised() and optimizers):
+        each = _synchronised(trace)
+        if each is None:
             return None  # without DDP, each may train on its own
-        by_rank[file.number] = [taken.fact.most_rate for taken in optimizers[0].steps]
+        by_rank[file.number] = [taken.fact.most_rate for taken in each.steps]
     steps = list(zip(*by_rank.values(), strict=False))
     step = next((number for number, rates in enumerate(steps) if len(set(rates)) > 1), None)
     if step is None:
         return None
     with run.folder.trace(min(by_rank)) as trace:
-        each = RunSteps(trace).optimizers[0]
+        each = _synchronised(trace)
+        if each is None:
+            return None
         lines = calls(trace, each.stepped, is_schedule)
         frame = lines[0] if len(lines) == 1 else each.stepped
     rates = zip(by_rank, steps[step], strict=True)

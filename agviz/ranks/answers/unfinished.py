@@ -521,7 +521,11 @@ def _missing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd])
     if not left and isinstance(own.basis, Hang):
         said += f" Rank {gone[0]}: {own.paragraph}"
     if left:
-        said += " Give all ranks as many batches, or use torch.distributed.algorithms.join.Join."
+        said += (
+            " If it had fewer batches, give all ranks as many, or use"
+            " torch.distributed.algorithms.join.Join; else look for what ended its loop there: a"
+            " break, a return, or an exception that was caught."
+        )
     if frame is None or left:
         frame = waits_at
     return found_at(
