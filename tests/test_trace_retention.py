@@ -299,9 +299,15 @@ def test_a_file_is_read_while_passes_go(tmp_path: Path) -> None:
     check(path)
 
 
+@pytest.mark.parametrize("seconds", [0.25, 60], ids=["as it is", "a writer that lags"])
 def test_a_pass_that_is_larger_than_the_file(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    seconds: float,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """What came before it is kept, also where both wait to be written."""
+    monkeypatch.setattr("agviz.record.file_thread._SECONDS_BETWEEN_COMMITS", seconds)
     path = tmp_path / "t.agviz"
     x = torch.ones(2, requires_grad=True)
     with agviz.trace(path=path, max_bytes=LIMIT):

@@ -389,23 +389,29 @@ class FileThread:
             tasks = batch.graph_tasks()
             first = [thing for thing in side if _is_needed(thing, tasks)]
             side = [thing for thing in side if not _is_needed(thing, tasks)]
-            if not _fit(writer, first) or not writer.make_room(len(batch) * _BYTES_PER_VALUE):
+            too_large = _unfit(writer, first)
+            kept = batch
+            if too_large is not None:  # the passes before it may end in this batch
+                kept = batch.before(getattr(too_large, "graph_task", NO_GRAPH_TASK))
+            has_room = writer.make_room(len(kept) * _BYTES_PER_VALUE)
+            if has_room:
+                writer.write(kept, [])
+            if too_large is not None or not has_room:
                 break
-            writer.write(batch, [])
         else:
-            if _fit(writer, side):
+            if _unfit(writer, side) is None:
                 return
         self.stopped = f"the limit of {most:,} bytes was reached"
         self.stop(f"has reached its limit of {most:,} bytes")
 
 
-def _fit(writer: Writer, side: list[SideRow]) -> bool:
-    """Write each for which there is room; whether there was for all."""
+def _unfit(writer: Writer, side: list[SideRow]) -> SideRow | None:
+    """Write each for which there is room, until there is none; the one for which there was none."""
     for thing in side:
         if not writer.make_room(_values(thing) * _BYTES_PER_VALUE):
-            return False
+            return thing
         writer.write(Journal(), [thing])
-    return True
+    return None
 
 
 def _values(thing: SideRow) -> int:

@@ -95,6 +95,17 @@ class Journal:
             batch.keep((), rest.numbers[place:])
             yield batch
 
+    def before(self, graph_task: int) -> Journal:
+        """The events that came before the first of ``graph_task``, and their numbers."""
+        tasks = self.events[codec.GRAPH_TASK_COLUMN :: codec.WIDTH]
+        end = (tasks.index(graph_task) if graph_task in tasks else len(tasks)) * codec.WIDTH
+        taken = set(self.events[: end : codec.WIDTH])
+        numbers = self.numbers
+        rows = [numbers[i : i + NUMBERS] for i in range(0, len(numbers), NUMBERS)]
+        out = Journal()
+        out.keep(self.events[:end], [each for row in rows if row[0] in taken for each in row])
+        return out
+
     def graph_tasks(self) -> set[int]:
         """Those that the events belong to."""
         return set(self.events[codec.GRAPH_TASK_COLUMN :: codec.WIDTH])
