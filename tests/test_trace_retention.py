@@ -11,7 +11,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -22,6 +22,7 @@ import agviz
 from agviz.analysis.coverage import coverage
 from agviz.cli.main import main
 from agviz.errors import TraceError
+from agviz.record.file_thread import FileThread
 from agviz.record.options import FILE_BYTES, Options, read_limit
 from agviz.record.recorder import Recorder
 from agviz.record.retention import Retention
@@ -31,6 +32,9 @@ from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from agviz_engine.instruments import Registry
 from tests.event_simulator import Simulator, random_graph
+
+if TYPE_CHECKING:
+    from agviz.record.writer import Writer
 
 LIMIT = 1_000_000
 ROOMY = 1_500_000
@@ -299,20 +303,29 @@ def test_a_file_is_read_while_passes_go(tmp_path: Path) -> None:
     check(path)
 
 
-@pytest.mark.parametrize("seconds", [0.25, 60], ids=["as it is", "a writer that lags"])
+@pytest.mark.parametrize("nodes", [4_000, 12_000], ids=["its events", "its graph"])
+@pytest.mark.parametrize("lags", [False, True], ids=["writer keeps up", "writer lags"])
 def test_a_pass_that_is_larger_than_the_file(
-    seconds: float,
+    *,
+    lags: bool,
+    nodes: int,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What came before it is kept, also where both wait to be written."""
-    monkeypatch.setattr("agviz.record.file_thread._SECONDS_BETWEEN_COMMITS", seconds)
+
+    def drain_late(self: FileThread, writer: Writer) -> None:
+        if not lags or self._closing.is_set():
+            drain(self, writer)
+
+    drain = FileThread._drain
+    monkeypatch.setattr(FileThread, "_drain", drain_late)
     path = tmp_path / "t.agviz"
     x = torch.ones(2, requires_grad=True)
     with agviz.trace(path=path, max_bytes=LIMIT):
         x.exp().sum().backward()
-        for _ in range(4_000):
+        for _ in range(nodes):
             x = x + 1
         x.sum().backward()
         torch.ones(2, requires_grad=True).exp().sum().backward()
