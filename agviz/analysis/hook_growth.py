@@ -48,7 +48,7 @@ class HookGrowth:
             f"{last.most:,} are{of}{named}. Each is called in every pass, so each step is slower"
             " than the one before, and what the hooks refer to stays in memory. Register the hook"
             " once, before the loop, or call remove() of the handle that registering gives before"
-            " the next one is registered."
+            " the next one is registered. Whether they are removed after the last pass is not seen."
         )
 
     def details(self) -> Iterator[str]:
