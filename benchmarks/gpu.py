@@ -20,6 +20,7 @@ import agviz
 import agviz_engine
 from agviz_engine.observe.observing_engine import observed
 from benchmarks.contenders import NATIVE, Contender
+from benchmarks.graphs import Residual
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,22 +89,9 @@ def _transformer(*, precise: bool, batch: int) -> Callable[[], Tensor]:
 
 def _conv_net() -> Callable[[], Tensor]:
     """16 residual blocks of 256 channels, 28 by 28, batch 64."""
-
-    class Residual(nn.Module):
-        def __init__(self, channels: int) -> None:
-            super().__init__()
-            self.body = nn.Sequential(
-                nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-                nn.BatchNorm2d(channels),
-                nn.ReLU(),
-                nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-                nn.BatchNorm2d(channels),
-            )
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(x + self.body(x))
-
-    model = nn.Sequential(nn.Conv2d(3, 256, 3, padding=1), *(Residual(256) for _ in range(16)))
+    model = nn.Sequential(
+        nn.Conv2d(3, 256, 3, padding=1), *(Residual(256, 256, 1) for _ in range(16))
+    )
     model = model.cuda()
     data = torch.randn(64, 3, 28, 28, device="cuda")
 

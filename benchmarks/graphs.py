@@ -57,7 +57,9 @@ def transformer() -> Graph:
     return graph._replace(parts=[functools.partial(each, hidden) for each in model.layers])
 
 
-class _Residual(nn.Module):
+class Residual(nn.Module):
+    """Two convolutions with batch norms, added to what came in."""
+
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
@@ -74,6 +76,7 @@ class _Residual(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Of images, ``[N, C, H, W]``."""
         return torch.relu(self.body(x) + self.shortcut(x))
 
 
@@ -88,8 +91,8 @@ def conv_net(batch: int = 8) -> Graph:
             block
             for before, after in itertools.pairwise(widths)
             for block in (
-                _Residual(before, after, 1 if before == after else 2),
-                _Residual(after, after, 1),
+                Residual(before, after, 1 if before == after else 2),
+                Residual(after, after, 1),
             )
         ),
         nn.AdaptiveAvgPool2d(1),

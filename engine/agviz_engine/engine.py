@@ -101,6 +101,16 @@ _Met: TypeAlias = "tuple[tuple[int, ...], NodeRef, Tensor]"
 """Row of a delivery, consumer, and the sum in its slot."""
 
 
+def _record_of(ref: NodeRef) -> contextlib.AbstractContextManager[Any]:
+    """What puts a node into the trace of torch's profiler, where this thread is in one."""
+    if not _profiler_enabled() or ref.is_custom_function:
+        return _NOTHING
+    record: contextlib.AbstractContextManager[Any] = _C._profiler._RecordFunctionFast(
+        _EVALUATE_FUNCTION + ref.name
+    )
+    return record
+
+
 class Engine:
     """Runs graph tasks. One per process; ``registry`` holds the instruments."""
 
@@ -506,10 +516,8 @@ class Engine:
                 interrupt.strike(thread)
             if graph_task.streams is not None:
                 self._evaluate_on_stream(thread, graph_task, graph_task.streams, ref, task)
-            elif (
-                profiler._is_profiler_enabled and _profiler_enabled() and not ref.is_custom_function
-            ):
-                with _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name):
+            elif profiler._is_profiler_enabled:
+                with _record_of(ref):
                     self.evaluate_function(thread, graph_task, ref, task)
             else:
                 self.evaluate_function(thread, graph_task, ref, task)
@@ -604,9 +612,7 @@ class Engine:
     ) -> None:
         """Run a node on the stream of its forward, where it has one."""
         stream = streams.of(ref)
-        profiled: contextlib.AbstractContextManager[Any] = _NOTHING
-        if profiler._is_profiler_enabled and _profiler_enabled() and not ref.is_custom_function:
-            profiled = _C._profiler._RecordFunctionFast(_EVALUATE_FUNCTION + ref.name)
+        profiled = _record_of(ref) if profiler._is_profiler_enabled else _NOTHING
         if stream is None:
             with profiled:
                 self.evaluate_function(thread, graph_task, ref, task)

@@ -564,19 +564,9 @@ def test_memory_of_a_gradient_is_not_used_again_before_its_consumer_is_through()
         x = torch.ones(1 << 22, device="cuda", requires_grad=True)
         (side,) = _sides(1)
 
-        class Late(Function):
-            @staticmethod
-            def forward(_ctx: Any, value: Tensor) -> Tensor:
-                return value.clone()
-
-            @staticmethod
-            def backward(_ctx: Any, *gradients: Any) -> Any:
-                torch.cuda._sleep(LONG)
-                return gradients[0] * 1
-
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            y = cast("Any", Late).apply(x)
+            y = _slow(x)
         torch.cuda.current_stream().wait_stream(side)
         z = y * 2
         for _ in range(8):
