@@ -44,6 +44,17 @@ def test_batches_hold_everything_once_and_numbers_not_before_their_events(size: 
         assert written.issuperset(batch.numbers[::NUMBERS])
 
 
+def test_a_batch_begins_with_each_graph_task() -> None:
+    found = Journal()
+    for seq, task in enumerate([0, 0, 1, 1, 0, 2, 1]):
+        found.keep((seq, 0, 0, task, *row(seq)[4:]))
+    batches = [
+        [event[0] for event in codec.each(batch.events)]
+        for batch in found.batches(100, 1, begun=[1, 2, 7])
+    ]
+    assert batches == [[0, 1], [2, 3, 4], [5, 6]]
+
+
 def test_numbers_whose_events_are_gone() -> None:
     (batch,) = waiting([], [4, 5]).batches(10, 1)
     assert batch.numbers[::NUMBERS] == [4, 5]

@@ -320,7 +320,9 @@ with agviz.trace(path=sys.argv[1], max_bytes=int(sys.argv[4])):
 """
 
 
-@pytest.mark.parametrize("nodes", [4_000, 12_000], ids=["its events", "its graph"])
+@pytest.mark.parametrize(
+    "nodes", [4_000, 4_500, 12_000], ids=["its events", "all but its graph", "its graph"]
+)
 @pytest.mark.parametrize("writer", ["keeps up", "lags"])
 def test_a_pass_that_is_larger_than_the_file(writer: str, nodes: int, tmp_path: Path) -> None:
     """What came before it is kept, also where both wait to be written."""

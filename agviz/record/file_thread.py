@@ -385,33 +385,32 @@ class FileThread:
         rows = sum(counts)
         share = rows / max(1, rows + sum(map(_values, side)))
         values = max(1, int(most // 200 // _BYTES_PER_VALUE * share))
-        for batch in self.journal.batches(values, nbytes, counts):
-            tasks = batch.graph_tasks()
-            first = [thing for thing in side if _is_needed(thing, tasks)]
-            side = [thing for thing in side if not _is_needed(thing, tasks)]
-            too_large = _unfit(writer, first)
-            kept = batch
-            if too_large is not None:  # the passes before it may end in this batch
-                kept = batch.before(getattr(too_large, "graph_task", NO_GRAPH_TASK))
-            has_room = writer.make_room(len(kept) * _BYTES_PER_VALUE)
-            if has_room:
-                writer.write(kept, [])
-            if too_large is not None or not has_room:
+        waiting: dict[int, list[SideRow]] = {}
+        for thing in side:
+            if not _is_early(thing):
+                waiting.setdefault(_graph_task(thing), []).append(thing)
+        fits = _write_fitting(writer, [thing for thing in side if _is_early(thing)])
+        # The graph of the next pass may leave no room for the end of this one.
+        for batch in self.journal.batches(values, nbytes, waiting.keys(), counts):
+            first = [thing for task in batch.graph_tasks() for thing in waiting.pop(task, [])]
+            fits = fits and _write_fitting(writer, first)
+            fits = fits and writer.make_room(len(batch) * _BYTES_PER_VALUE)
+            if not fits:
                 break
-        else:
-            if _unfit(writer, side) is None:
-                return
+            writer.write(batch, [])
+        if fits and all(_write_fitting(writer, left) for left in waiting.values()):
+            return
         self.stopped = f"the limit of {most:,} bytes was reached"
         self.stop(f"has reached its limit of {most:,} bytes")
 
 
-def _unfit(writer: Writer, side: list[SideRow]) -> SideRow | None:
-    """Write each for which there is room, until there is none; the one for which there was none."""
+def _write_fitting(writer: Writer, side: list[SideRow]) -> bool:
+    """Write each for which there is room, until there is none; whether there was for all."""
     for thing in side:
         if not writer.make_room(_values(thing) * _BYTES_PER_VALUE):
-            return thing
+            return False
         writer.write(Journal(), [thing])
-    return None
+    return True
 
 
 def _values(thing: SideRow) -> int:
@@ -427,12 +426,16 @@ def _values(thing: SideRow) -> int:
     return 24 * len(thing.values) if isinstance(thing, SavedHealth) else len(thing)
 
 
-def _is_needed(thing: SideRow, tasks: set[int]) -> bool:
-    """Whether it has to be in the file before events of the graph ``tasks``."""
-    graph_task = getattr(thing, "graph_task", NO_GRAPH_TASK)
-    if isinstance(thing, Introduction) or graph_task in tasks:
-        return True
-    return isinstance(thing, ForwardOps) and graph_task == NO_GRAPH_TASK
+def _graph_task(thing: SideRow) -> int:
+    """The one before whose events it has to be in the file."""
+    return getattr(thing, "graph_task", NO_GRAPH_TASK)
+
+
+def _is_early(thing: SideRow) -> bool:
+    """Whether it has to be in the file before the events of any graph task."""
+    if isinstance(thing, ForwardOps):
+        return thing.graph_task == NO_GRAPH_TASK
+    return isinstance(thing, Introduction)
 
 
 def _taken(things: deque[T]) -> list[T]:

@@ -15,7 +15,7 @@ from agviz.measure.values import NUMBERS, Health
 from agviz.traces import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 
 class Journal:
@@ -66,22 +66,32 @@ class Journal:
         self.clear()
 
     def batches(
-        self, values: int, nbytes: int, counts: tuple[int, int] | None = None
+        self,
+        values: int,
+        nbytes: int,
+        begun: Collection[int] = (),
+        counts: tuple[int, int] | None = None,
     ) -> Iterator[Journal]:
         """Cut it into pieces of about ``values`` values and ``nbytes`` of copies.
 
-        Numbers are in the piece of their event or a later one. Of what is here only the first
-        ``counts`` are taken, if given.
+        Numbers are in the piece of their event or a later one. A piece begins with the first event
+        of each of the graph tasks ``begun``. Of what is here only the first ``counts`` are taken,
+        if given.
         """
         rest = self.taken(counts)
         begin = copied = place = 0
         taken = set()
+        tasks = rest.events[codec.GRAPH_TASK_COLUMN :: codec.WIDTH]
+        places = range(0, len(rest.events), codec.WIDTH)
+        first_of = dict(zip(reversed(tasks), reversed(places), strict=True))
+        cuts = {first_of[task] for task in begun if task in first_of}
         for end in range(codec.WIDTH, len(rest.events) + 1, codec.WIDTH):
             row = rest.events[end - codec.WIDTH : end]
             taken.add(row[0])
             if row[codec.KIND_COLUMN] == codec.COPIED:
                 copied += row[codec.OBJECT_COLUMN].nbytes
-            if end - begin < values and copied < nbytes and end < len(rest.events):
+            is_full = end - begin >= values or copied >= nbytes
+            if not is_full and end not in cuts and end < len(rest.events):
                 continue
             first = place
             while place < len(rest.numbers) and rest.numbers[place] in taken:
@@ -95,20 +105,9 @@ class Journal:
             batch.keep((), rest.numbers[place:])
             yield batch
 
-    def before(self, graph_task: int) -> Journal:
-        """The events that came before the first of ``graph_task``, and their numbers."""
-        tasks = self.events[codec.GRAPH_TASK_COLUMN :: codec.WIDTH]
-        end = (tasks.index(graph_task) if graph_task in tasks else len(tasks)) * codec.WIDTH
-        taken = set(self.events[: end : codec.WIDTH])
-        numbers = self.numbers
-        rows = [numbers[i : i + NUMBERS] for i in range(0, len(numbers), NUMBERS)]
-        out = Journal()
-        out.keep(self.events[:end], [each for row in rows if row[0] in taken for each in row])
-        return out
-
-    def graph_tasks(self) -> set[int]:
-        """Those that the events belong to."""
-        return set(self.events[codec.GRAPH_TASK_COLUMN :: codec.WIDTH])
+    def graph_tasks(self) -> Iterable[int]:
+        """Those that the events belong to, each once, in the order of their first events."""
+        return dict.fromkeys(self.events[codec.GRAPH_TASK_COLUMN :: codec.WIDTH])
 
     def health(self) -> Iterator[Health]:
         """Health of everything that was measured."""
