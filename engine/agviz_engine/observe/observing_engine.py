@@ -179,6 +179,7 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             self._unclaimed.append(observed)
         return observed
 
+    @collecting_nothing()
     def _walk(self, graph_task: GraphTask, call: EngineCall) -> None:
         if len(call.tensors) != 1:
             graph_task.add(GraphRoot(_C._autograd._get_sequence_nr()))
