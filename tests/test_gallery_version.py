@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch import nn
 
 import agviz
 from agviz.analysis.backward_twice import BackwardTwice
@@ -71,8 +72,12 @@ def test_what_was_saved_or_released_is_named(program: Program, tmp_path: Path) -
         assert found.saved.name == program.one("saved")
         assert found.saved.parameter == (program.one("parameter") or "")
         assert found.saved.version > found.saved.expected
-        assert "--check-forward" in found.paragraph
-        assert found.frame == found.node.frame
+        if program.name == "optimizer_step_between":
+            assert line_of(found) == program.cause
+            assert "The step of Adam at" in found.paragraph
+        else:
+            assert "--check-forward" in found.paragraph
+            assert found.frame == found.node.frame
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
@@ -89,6 +94,30 @@ def test_the_line_that_modified_it_is_named(
         assert found.saved.memory >= 0
         assert "--check-forward" not in found.paragraph
     assert (program.name == "optimizer_step_between") == ("optimizer's step" in found.paragraph)
+
+
+@pytest.mark.parametrize("culprit", ["step", "write"])
+def test_a_step_is_named_only_where_it_came_between(culprit: str, tmp_path: Path) -> None:
+    layer = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        layer(torch.ones(1, 2)).sum().backward()
+        if culprit == "write":
+            optimizer.step()
+        x = torch.ones(1, 2, requires_grad=True)
+        loss = layer(x).sum()
+        if culprit == "step":
+            optimizer.step()
+        else:
+            with torch.no_grad():
+                layer.weight.clamp_(-1, 1)
+        with pytest.raises(RuntimeError, match="inplace operation"):
+            loss.backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        found = version_error(trace, trace.graph_tasks[1].id)
+    assert isinstance(found, InplaceModification)
+    assert (found.step is not None) == (culprit == "step")
+    assert ("If no step did it" in found.paragraph) == (culprit != "step")
 
 
 def by_name(name: str) -> Program:

@@ -229,6 +229,28 @@ def test_a_hook_that_takes_the_gradient_is_no_saturation(tmp_path: Path) -> None
         assert not any(isinstance(each.basis, Saturation) for each in verdicts(trace))
 
 
+def test_a_policy_that_is_undecided_is_no_saturation(tmp_path: Path) -> None:
+    """Of equal probabilities the entropy has the same gradient for all: softmax lets none through.
+
+    The logits get theirs by the logarithm of the probability, past the softmax.
+    """
+    policy, value = nn.Linear(8, 2), nn.Linear(8, 1)
+    with torch.no_grad():
+        policy.weight.mul_(0.01)
+        policy.bias.zero_()
+    optimizer = torch.optim.Adam([*policy.parameters(), *value.parameters()], 1e-4)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        for _ in range(6):
+            x, wanted = torch.randn(64, 8), torch.randint(2, (64,))
+            chosen = torch.distributions.Categorical(logits=policy(x))
+            loss = -chosen.log_prob(wanted).mean() - 0.01 * chosen.entropy().mean()
+            optimizer.zero_grad()
+            (loss + (value(x) - 1).square().mean()).backward()
+            optimizer.step()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert not any(isinstance(each.basis, Saturation) for each in verdicts(trace))
+
+
 # -- gates of an LSTM -------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ import agviz
 from agviz.errors import TraceError
 from agviz.traces import schema
 from agviz.traces.database import Database
+from agviz.traces.formats import FORMATS
 from agviz.traces.reader import Trace
 from tests.test_trace_hostile import interior_page
 
@@ -302,9 +303,9 @@ def test_an_older_format_is_refused(good: bytes, tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     path.write_bytes(good)
     database = sqlite3.connect(path, isolation_level=None)
-    database.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION - 1}")
+    first, now = min(FORMATS), schema.SCHEMA_VERSION
+    database.execute(f"PRAGMA user_version = {first - 1}")
     database.close()
-    now = schema.SCHEMA_VERSION
-    told = rf"older agviz \(format {now - 1}, this one reads {now}\)"
+    told = rf"older agviz \(format {first - 1}, this one reads {first} to {now}\)"
     with pytest.raises(TraceError, match=told):
         Trace.open(path)

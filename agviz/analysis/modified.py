@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.analysis.place import described, place
+from agviz.traces.rows import visible
 from agviz.words.shapes import write_shape
 from agviz.words.units import plural
 
@@ -23,6 +24,15 @@ _AFTER_STEP: Final = (
     " old weights; else run the forward again after the step."
 )
 _RECORD: Final = "To learn which line modified it, record with --check-forward."
+
+
+class StepBetween(NamedTuple):
+    """A step of an optimizer after the forward that made a node, before the pass that ran it."""
+
+    optimizer: str
+    """Name of its class."""
+    frame: Frame | None
+    """The line that called its first step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +53,8 @@ class InplaceModification:
     """Whether the forward was recorded (``check_forward``)."""
     has_stepped: bool
     """Whether an optimizer had stepped before."""
+    step: StepBetween | None
+    """The step that wrote to it, where that is not among ``changes``; None: not known."""
     last: NodeRow | None
     """The node of the last operation on it that autograd recorded; None where it is not known."""
 
@@ -50,6 +62,8 @@ class InplaceModification:
     def frame(self) -> Frame | None:
         """The line to look at: the first that modified it; else the one that made the node."""
         found = next((op.frame for op in self.changes if op.frame is not None), None)
+        if found is None and self.step is not None:
+            found = self.step.frame
         return found or self.node.frame
 
     @property
@@ -89,6 +103,12 @@ class InplaceModification:
             yield f"{op.name}{inside} modified it{line}."
             if more := len(self.changes) - 1:
                 yield f"{plural(more, 'more operation')} modified it after that."
+        elif self.step is not None:
+            line = "" if self.step.frame is None else f" at {self.step.frame}"
+            yield (
+                f"The step of {self.step.optimizer}{line} wrote to it: it came after the forward"
+                " that made the node, and before this pass."
+            )
         elif self.is_recorded:
             yield "No torch function of the recorded forward modified it."
         elif self.saved is not None:
@@ -99,13 +119,13 @@ class InplaceModification:
 
     def _remedy(self) -> str:
         op = self.changes[0] if self.changes else None
+        if self.step is not None or _is_step(op):
+            return _AFTER_STEP
         if op is None and self.saved is not None and self.saved.parameter:
             is_step = f"{_AFTER_STEP} If no step did it"
             none = "No optimizer had stepped, so something else wrote to it"
             other = "a clamp, a copy into it or an initialisation belongs after the backward pass"
             return f"{is_step if self.has_stepped else none}: {other}."
-        if _is_step(op):
-            return _AFTER_STEP
         name = "" if op is None else op.name
         if name.endswith("__setitem__"):
             return "Assign into a copy (x = x.clone()), or put the parts together by torch.where."
@@ -125,6 +145,9 @@ class InplaceModification:
         for op in self.changes:
             arguments = f"({op.arguments})" if op.arguments else ""
             yield f"modified by {op.name}{arguments} at {op.line or 'a line that is not known'}"
+        if self.step is not None:
+            line = self.step.frame or "a line that is not known"
+            yield f"modified by the step of {self.step.optimizer} at {line}"
         yield f"torch says: {self.message}"
 
     def as_json(self) -> dict[str, Any]:
@@ -138,7 +161,15 @@ class InplaceModification:
             "line": self.node.line,
             "saved": None if self.saved is None else self.saved._asdict(),
             "modified_by": [
-                {"name": op.name, "line": op.line, "module": op.module} for op in self.changes
+                *({"name": op.name, "line": op.line, "module": op.module} for op in self.changes),
+                *(
+                    {
+                        "name": f"{step.optimizer}.step",
+                        "line": None if step.frame is None else str(step.frame),
+                        "module": None,
+                    }
+                    for step in (() if self.step is None else (self.step,))
+                ),
             ],
             "last_recorded": None if self.last is None else self.last.index,
             "forward_recorded": self.is_recorded,
@@ -177,6 +208,7 @@ def modified(trace: Trace, graph_task: int, node: NodeRow, message: str) -> Inpl
         changes=changes,
         is_recorded=bool(trace.forward_ops(limit=1)),
         has_stepped=trace.optimizer_steps_before(trace.graph_tasks.root(graph_task)) > 0,
+        step=None if saved is None or changes else _step_between(trace, graph_task, node, saved),
         last=None if saved is None or changes or saved.parameter else _last(trace, node, saved),
     )
 
@@ -236,6 +268,35 @@ def _reaches(op: ForwardOpRow, memory: int, saved: VersionErrorRow) -> bool:
     if not after or (before and max(before) >= max(after)):
         return False
     return saved.expected < max(after) <= saved.version
+
+
+def _step_between(
+    trace: Trace, graph_task: int, node: NodeRow, saved: VersionErrorRow
+) -> StepBetween | None:
+    """The first step after the node was made whose optimizer writes to the saved parameter."""
+    task = trace.graph_tasks.root(graph_task)
+    thread = trace.graph_task(task).thread
+    if not saved.parameter or node.sequence_nr is None:
+        return None
+    later = [
+        step.number
+        for step in trace.optimizer_steps()
+        if step.graph_task < task
+        and step.thread == thread  # sequence numbers are those of a thread
+        and not step.is_guarded  # it may have been skipped
+        and step.sequence_nr is not None
+        and node.sequence_nr < step.sequence_nr
+    ]
+    optimizer_of = {fact.step: fact.optimizer for fact in trace.step_facts()}
+    held = [row for row in trace.held_parameters() if row.name == saved.parameter and row.had_grad]
+    optimizers = {each.number: each for each in trace.optimizers()}
+    for number in later:
+        optimizer = optimizers.get(optimizer_of.get(number, -1))
+        if optimizer is not None and any(
+            row.optimizer == optimizer.number and row.since <= number for row in held
+        ):
+            return StepBetween(optimizer.name, visible(optimizer.stepped))
+    return None
 
 
 def _last(trace: Trace, node: NodeRow, saved: VersionErrorRow) -> NodeRow | None:

@@ -1,6 +1,7 @@
 """Graphs that are slow by their shape: writes into slices, and loops over elements.
 
-Both are judged by what backward has to do, not by times, which differ from machine to machine.
+Both are judged by what backward has to do, as times differ from machine to machine; of writes it is
+asked besides whether they took a good part of the time that was measured.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from agviz.words.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +26,8 @@ _MOST_NODES: Final = 20_000
 """A larger graph is not read."""
 _SHARE: Final = 0.5
 """Of all numbers that go through the pass, or of all nodes, that are the line's."""
+_SHARE_OF_TIME: Final = 0.2
+"""Of the time of all nodes, that writes take at least."""
 _TINY: Final = 64
 """Numbers in the gradients of most of a loop's nodes."""
 _TIMES_AS_WIDE: Final = 8
@@ -41,13 +46,15 @@ class SlowShape:
     """Nodes of the pass."""
     written: int
     """Numbers in the buffer that is written into; 0: it is a loop over elements."""
+    of_time: float = 0.0
+    """Share of the time of all nodes that the writes took."""
 
     @property
     def heading(self) -> str:
         """What there is so much of."""
         if self.written:
             return (
-                f"{self.count:,} writes into slices make most of the work of backward pass"
+                f"{self.count:,} writes into slices take {percent(self.of_time)} of backward pass"
                 f" {self.graph_task}"
             )
         return (
@@ -113,11 +120,21 @@ def slow_shape(trace: Trace, graph_task: int | None = None) -> SlowShape | None:
 def _writes(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
     by_line = Counter(node.frame for node in nodes if node.short_name == _WRITE)
     frame, count = by_line.most_common(1)[0]
-    sizes = [_numbers(node) for node in nodes if node.short_name == _WRITE and node.frame == frame]
+    writes = [node for node in nodes if node.short_name == _WRITE and node.frame == frame]
+    sizes = [_numbers(node) for node in writes]
     if count < _LEAST_WRITES or sum(sizes) < _SHARE * sum(map(_numbers, nodes)):
         return None
-    largest = max(sizes)
-    return SlowShape(graph_task=task.id, frame=frame, count=count, of=task.nodes, written=largest)
+    of_time = sum(map(_lasted_ns, writes)) / max(1, sum(map(_lasted_ns, nodes)))
+    if of_time < _SHARE_OF_TIME:
+        return None
+    return SlowShape(
+        graph_task=task.id,
+        frame=frame,
+        count=count,
+        of=task.nodes,
+        written=max(sizes),
+        of_time=of_time,
+    )
 
 
 def _loop(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
@@ -134,3 +151,7 @@ def _loop(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
 def _numbers(node: NodeRow) -> int:
     """In the gradients that it receives."""
     return sum(math.prod(shape) for shape in node.input_shapes or ())
+
+
+def _lasted_ns(node: NodeRow) -> int:
+    return 0 if node.start_ns is None or node.end_ns is None else node.end_ns - node.start_ns

@@ -368,15 +368,18 @@ class Recorder(Instrument):
         self, number: int, optimizer: Any, *, is_guarded: bool, begin_ns: int | None, thread: int
     ) -> None:
         """Take down that an optimizer stepped: see :class:`OptimizerStepRow`."""
+        import torch
+
         if self.is_recording:
             since_ns = time.monotonic_ns() - self._start_ns
             begun = None if begin_ns is None else begin_ns - self._start_ns
             name = type(optimizer).__name__
+            made = torch._C._autograd._get_sequence_nr()
             times = since_ns, None if begun is None or begun < 0 else begun
             self._introduce(thread)
             self._live_graphs.steps += 1
             self.store.side(
-                OptimizerStep(self._outermost, number, *times, thread, name, is_guarded)
+                OptimizerStep(self._outermost, number, *times, thread, name, is_guarded, made)
             )
             if self.steps is not None:
                 self._keep(self.steps.stepped(optimizer, number, self._outermost))

@@ -40,6 +40,20 @@ FORMATS: Final[dict[int, TraceFormat]] = {
                 "fb9c682eaf19221d28b08b53d91b0cf3ed5bb138ee2828a4ef9dddf0707c9444",
                 "b7a88e7a1ac46af6cf478c48a816de9879ac98cc75f75390352e4726b050787e",
             }
+        ),
+        later={
+            "optimizer_step": (
+                "SELECT id, begin_t, t, thread, graph_task, optimizer, is_guarded,"
+                " NULL AS sequence_nr FROM {optimizer_step}"
+            )
+        },
+    ),
+    20: TraceFormat(
+        frozenset(
+            {
+                "709a4d1eabde3fd1ac5e0b87af6bfcc3eeb1b4275c04997bf9c2ba144ffa7fe8",
+                "4a29ce3e998a6bde8d600c9cad32be6bee09c56f91a28705fdd3582d53c1c45f",
+            }
         )
     ),
 }

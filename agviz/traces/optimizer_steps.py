@@ -30,6 +30,8 @@ class OptimizerStep(NamedTuple):
     is_guarded: bool
     """Whether it was lent ``found_inf``, so that it changes nothing where a gradient is not
     finite."""
+    sequence_nr: int
+    """Of the next node that its thread makes after it."""
 
     def rows(
         self, text: Callable[[str], int], _stack: object
@@ -39,7 +41,15 @@ class OptimizerStep(NamedTuple):
         name = text(self.optimizer)
         yield (
             "optimizer_step",
-            (self.number, *times, self.thread, self.graph_task, name, self.is_guarded),
+            (
+                self.number,
+                *times,
+                self.thread,
+                self.graph_task,
+                name,
+                self.is_guarded,
+                self.sequence_nr,
+            ),
         )
 
 
@@ -73,10 +83,10 @@ def read(database: Database, contents: Contents, since: int = -1) -> list[Optimi
     """
     start_ns = contents.meta.start_ns
     rows = database.stream(
-        "SELECT id, begin_t, t, thread, graph_task, optimizer, is_guarded"
+        "SELECT id, begin_t, t, thread, graph_task, optimizer, is_guarded, sequence_nr"
         " FROM optimizer_step WHERE graph_task >= ? ORDER BY id",
         since,
-        types="iniiiii",
+        types="iniiiiin",
     )
     return [
         OptimizerStepRow(
@@ -87,6 +97,7 @@ def read(database: Database, contents: Contents, since: int = -1) -> list[Optimi
             graph_task,
             contents.name(name),
             bool(is_guarded),
+            sequence_nr,
         )
-        for number, begin, t, thread, graph_task, name, is_guarded in rows
+        for number, begin, t, thread, graph_task, name, is_guarded, sequence_nr in rows
     ]

@@ -427,6 +427,9 @@ class OptimizerStepRow(NamedTuple):
     """Name of its class."""
     is_guarded: bool
     """Whether a GradScaler had lent it ``found_inf``: it changes nothing where that is not 0."""
+    sequence_nr: int | None
+    """Of the next node that its thread makes after it: nodes with lower ones are older. None: not
+    known."""
 
 
 class DumpedCall(NamedTuple):

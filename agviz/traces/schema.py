@@ -11,7 +11,7 @@ from __future__ import annotations
 APPLICATION_ID = 0x61677678
 """``PRAGMA application_id``: "agvx" in ASCII."""
 
-SCHEMA_VERSION = 19
+SCHEMA_VERSION = 20
 """``PRAGMA user_version``. Raised by one with every change of the tables below."""
 
 _MEASURED = """\
@@ -381,8 +381,10 @@ CREATE TABLE optimizer_step (
     thread INTEGER NOT NULL,       -- on which it was called
     graph_task INTEGER NOT NULL,   -- the last outermost one that had begun, -1: none
     optimizer INTEGER NOT NULL,    -- string, name of its class
-    is_guarded INTEGER NOT NULL    -- 1: it was lent found_inf by a GradScaler, so that it changes
+    is_guarded INTEGER NOT NULL,   -- 1: it was lent found_inf by a GradScaler, so that it changes
                                    -- nothing where a gradient is not finite; else 0
+    sequence_nr INTEGER            -- of the next node that its thread makes after it; NULL: not
+                                   -- known
 )""",
     # Optimizers, written when each steps for the first time.
     "optimizer": """

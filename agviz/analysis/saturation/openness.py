@@ -13,6 +13,7 @@ that it can be.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import bad
@@ -37,6 +38,8 @@ SLOPES: Final[Mapping[str, float]] = {"sigmoid": 0.25, "tanh": 1.0, "relu": 1.0}
 RIM: Final = 0.1
 """So far open, or less, is an activation whose outputs are at the rim, if not on purpose."""
 
+_ALL_ALIKE: Final = 0.99
+"""Of the square of a gradient's norm: what its mean has to make up where all entries are alike."""
 LOGITS_TOO_LARGE: Final = (
     "Its logits are too large: scale them, as attention does by 1 / sqrt(d), raise the temperature,"
     " or normalise its input."
@@ -57,18 +60,27 @@ def most(node: NodeRow) -> float | None:
 def slope(flow: GradientFlow, node: NodeRow) -> float | None:
     """The norm of what a node put out over that of what came in; None: not known, or nothing came.
 
+    What all entries have in common does not count for softmax, which lets none of it through: the
+    gradient of an entropy is the same for all where the probabilities are.
+
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
     value, came = next(iter(flow.inputs(node.index)))
     if value is not GradientValue.SOME or came is None or bad(came) or not came.norm:
         return None
+    norm = came.norm
+    if FUNCTIONS.get(node.short_name) == "softmax":
+        common = (came.mean or 0.0) ** 2 * came.numbers
+        if common > _ALL_ALIKE * norm**2:
+            return None
+        norm = math.sqrt(norm**2 - common)
     value, gave = flow.output(node.index, 0)
     if value is GradientValue.ZERO:
         return 0.0
     if value is not GradientValue.SOME or gave is None or bad(gave) or gave.norm is None:
         return None
-    return gave.norm / came.norm
+    return gave.norm / norm
 
 
 def openness(flow: GradientFlow, node: NodeRow) -> float | None:
