@@ -110,6 +110,8 @@ def slow_shape(trace: Trace, graph_task: int | None = None) -> SlowShape | None:
     if not _LEAST_WRITES <= task.nodes <= _MOST_NODES:
         return None
     labels = trace.node_labels(task.id, 0, task.nodes)
+    if len(labels) < task.nodes:  # the recording was cut off before they were written
+        return None
     if sum(label.name == _WRITE for label in labels) >= _LEAST_WRITES:
         return _writes(task, trace.nodes(task.id))
     if task.nodes >= max(_LEAST_NODES, _TIMES_AS_WIDE * trace.node(task.id, 0).topological_nr):

@@ -17,6 +17,7 @@ from agviz.analysis.growth import growth
 from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.no_progress import no_progress
+from agviz.analysis.no_use import no_use
 from agviz.analysis.nonleaf_gradient import nonleaf_gradient
 from agviz.analysis.normalised_twice import normalised_twice
 from agviz.analysis.outcome import Outcome
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from agviz.analysis.growth import Growth
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.no_progress import NoProgress
+    from agviz.analysis.no_use import NoUse
     from agviz.analysis.outside import Outside
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.saturation.finding import Saturation
@@ -60,7 +62,7 @@ _MOST_NAMED: Final = 3
 
 Basis: TypeAlias = (
     "Failure | RefusedCall | Outside | NonFiniteLoss | Growth | SlowShape | StepFinding"
-    " | Saturation | NoProgress"
+    " | Saturation | NoProgress | NoUse"
 )
 """What a verdict is made of, besides gradients that are not finite."""
 
@@ -121,7 +123,8 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     """
     found = sorted(_found(trace, graph_task), key=lambda verdict: not verdict.is_found)
     if not any(each.is_found and not _is_repeated(each) for each in found):
-        shut = saturation(trace, graph_task)  # else it may be what follows
+        # else these may be what follows
+        shut = saturation(trace, graph_task) or (no_use(trace) if graph_task is None else None)
         found = found if shut is None else [of_failure(shut, trace), *found]
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]

@@ -54,6 +54,7 @@ from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
 from agviz.analysis.zero_factor import ZeroFactors
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow, visible
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -575,9 +576,8 @@ class _Why:
         elif end.cause is Cause.HOOK and row.frame is None:
             defined = definition(self._trace, end.hook)
             row = row.at(only_return(self._trace, defined) or defined)
-        elif end.cause is Cause.FLAT and self._shut(end.graph_task, end.node) is not None:
-            reason = f"{row.node_name} let nothing through: its rows are all but one-hot"
-            row = row._replace(reason=reason, advice=LOGITS_TOO_LARGE)
+        elif end.cause is Cause.FLAT and (found := self._of_softmax(row, end, op)) is not None:
+            row = found
         elif end.ways:
             row = self._parted(row, end)
         elif end.node.short_name.startswith(_STEPPED) and (cut := self._beside(row.parameter)):
@@ -593,6 +593,21 @@ class _Why:
         elif op is not None:
             row = row._replace(advice=self._advice_of(end, op))
         return row
+
+    def _of_softmax(
+        self, row: GradientRow, end: Vanished, op: ForwardOpRow | None
+    ) -> GradientRow | None:
+        """The row of a softmax that is flat because of what it was given; None: it is another."""
+        if self._shut(end.graph_task, end.node) is not None:
+            reason = f"{row.node_name} let nothing through: its rows are all but one-hot"
+            return row._replace(reason=reason, advice=LOGITS_TOO_LARGE)
+        shapes = end.node.input_shapes or ((),)
+        is_softmax = FUNCTIONS.get(end.node.short_name) == "softmax"
+        if op is None and is_softmax and shapes[0][-1:] == (1,):
+            shape = write_shape(shapes[0])
+            reason = f"{row.reason} (of shape {shape}: over one entry it is always 1)"
+            return row._replace(reason=reason, advice=_ONE_ENTRY)
+        return None
 
     def _beside(self, parameter: str) -> Cut | None:
         """The one detach on another way from a parameter to the loss; None: not one."""

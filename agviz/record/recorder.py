@@ -436,7 +436,6 @@ class Recorder(Instrument):
 
     def dependencies_computed(self, event: events.DependenciesComputed, live: Live) -> None:
         """Keep the graph as well, while its nodes are alive."""
-        self.journal(codec.row_of(event))
         if live.graph_task is not None and self.wants(event.graph_task):
             if event.graph_task == self._outermost:
                 self._look_for_growth(live.graph_task)
@@ -459,6 +458,8 @@ class Recorder(Instrument):
             if self.ranks is not None:
                 self.ranks.computed(live.graph_task, graph)
             self._keep_reached(live.graph_task, graph)
+        # Last: a file that ends with this event holds the graph.
+        self.journal(codec.row_of(event))
 
     def _keep_reached(self, task: GraphTask, graph: Graph) -> None:
         """Keep to which leaves a pass leads that no optimizer holds."""

@@ -268,6 +268,14 @@ def _failures() -> dict[str, Schema]:
                 "share": {"type": "number"},
             }
         ),
+        "no_use": fields(
+            {
+                "graph_task": GRAPH_TASK,
+                "first": GRAPH_TASK,
+                "cause": TEXT,
+                "parameters": array(TEXT),
+            }
+        ),
         "slow_shape": fields(
             {"graph_task": GRAPH_TASK, "writes": TRUTH, "count": COUNT, "nodes": COUNT}
         ),

@@ -1,0 +1,156 @@
+"""Parameters whose gradients are of no use throughout a run, though an optimizer holds them.
+
+One pass with a gradient of zeros is no fault: a mask, a warm-up, a factor that starts at zero. So
+it has to be so in the first pass and in each of the last ones (:func:`~agviz.analysis.why.why`),
+with steps of the optimizer between, and for a reason that no program means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agviz.analysis.causes import Cause
+from agviz.analysis.gradients import Gradients
+from agviz.analysis.untrained import LAST_PASSES
+from agviz.analysis.why import why
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.gradients import Group
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
+
+_LEAST_PASSES: Final = 4
+_LEAST_STEPS: Final = 2
+_MOST_NODES: Final = 20_000
+"""A larger pass is not read."""
+_OF_ZEROS: Final = frozenset({Cause.DEAD_ACTIVATION, Cause.FLAT, Cause.UNDERFLOW, Cause.VANISHED})
+"""Causes that last until the program is changed. A term weighted by zero may be meant, and so may
+a mask, and a hook."""
+_FACTOR: Final = Cause.ZERO_FACTOR
+"""It lasts where several factors are zero, and each leaves the others without a gradient."""
+_SHARE_FAINT: Final = 0.25
+"""Of all parameters, that have to have next to nothing, where none is zero."""
+_LEARNS: Final = 0.5
+"""Of the first loss: where the last one is less, what gradients there are suffice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoUse:
+    """Gradients of zeros, or next to nothing, throughout a run, and why."""
+
+    graph_task: int
+    """The last pass that was looked at."""
+    first: int
+    """The first pass."""
+    group: Group
+    """Parameters of which the same is to be said."""
+    of: int
+    """Parameters that require a gradient."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The line that takes the gradient."""
+        return self.group.rows[0].frame
+
+    @property
+    def heading(self) -> str:
+        """Which parameters, and why."""
+        return self.group.heading_among(self.of)
+
+    @property
+    def paragraph(self) -> str:
+        """Since when, and what to do."""
+        return " ".join(filter(None, [self._since, self._remedy]))
+
+    @property
+    def _remedy(self) -> str:
+        row = self.group.rows[0]
+        if row.cause is _FACTOR:
+            return (
+                "They are zero themselves, so that each leaves the others no gradient: initialise"
+                " one factor of each product otherwise."
+            )
+        return row.remedy
+
+    @property
+    def _since(self) -> str:
+        last = f"the last {LAST_PASSES}" if self.graph_task - self.first > LAST_PASSES else "all"
+        return (
+            f"An optimizer holds {'them' if len(self.group.rows) > 1 else 'it'}, and it was so in"
+            f" backward pass {self.first} and in {last} after it."
+        )
+
+    def details(self) -> Iterator[str]:
+        """What the answer rests on, line by line."""
+        for row in self.group.rows:
+            yield row.sentence
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "kind": "no_use",
+            "graph_task": self.graph_task,
+            "first": self.first,
+            "cause": str(self.group.rows[0].cause),
+            "parameters": [row.parameter for row in self.group.rows],
+        }
+
+
+def no_use(trace: Trace) -> NoUse | None:
+    """The parameters of a run whose gradients never were of use; None: there are none, or unknown.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    passes = trace.graph_tasks.outermost.accumulating
+    if len(passes) < _LEAST_PASSES or max(passes.nodes) > _MOST_NODES:
+        return None
+    first, last = passes[0].id, passes[-1].id
+    if trace.passes_before(first) or trace.optimizer_steps_before(first):
+        return None  # what came before is not known
+    if trace.optimizer_steps_before(last) < _LEAST_STEPS:
+        return None
+    held = {row.name for row in trace.held_parameters() if row.name}
+    began = {row.parameter: row for row in why(trace, graph_task=first)}
+    answer = why(trace)
+    norms = {row.name: row.norm for row in trace.parameters(last)}
+    lasting = [
+        row
+        for row in answer
+        if row.parameter in held
+        and row.parameter in began
+        and row.gradient == began[row.parameter].gradient
+        and row.cause == began[row.parameter].cause
+    ]
+    zeros = [
+        row
+        for row in lasting
+        if row.gradient == "zero"
+        and (row.cause in _OF_ZEROS or (row.cause is _FACTOR and norms.get(row.parameter) == 0))
+    ]
+    if sum(row.cause is _FACTOR for row in zeros) == 1:
+        zeros = [row for row in zeros if row.cause is not _FACTOR]
+    faint = [row for row in lasting if row.gradient == "faint" and row.cause is Cause.FAINT]
+    if zeros:
+        faint = []
+    elif len(faint) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
+        return None
+    groups = Gradients(zeros or faint).groups()
+    if not groups:
+        return None
+    return NoUse(
+        graph_task=last,
+        first=first,
+        group=max(groups, key=lambda group: len(group.rows)),
+        of=len(answer.trained),
+    )
+
+
+def _is_learning(trace: Trace, first: int, last: int) -> bool:
+    """Whether the loss came down to half."""
+    losses = trace.losses()
+    began, ended = losses.get(first), losses.get(last)
+    return began is not None and ended is not None and ended < _LEARNS * began

@@ -1,0 +1,133 @@
+"""Gradients that are of no use throughout a run are found by explain, without being asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import agviz
+from agviz.analysis.no_use import NoUse
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import Verdict, verdicts
+from agviz.traces.reader import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Adapter(nn.Module):
+    """A low-rank addition to what it is given."""
+
+    def __init__(self, down: float, up: float) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(6, 2, bias=False), nn.Linear(2, 6, bias=False)
+        for layer, scale in ((self.down, down), (self.up, up)):
+            with torch.no_grad():
+                layer.weight.mul_(scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        added: Tensor = self.up(self.down(x))
+        return x + added
+
+
+class Rounded(nn.Module):
+    """A code of whole numbers, with or without a way past the rounding."""
+
+    def __init__(self, *, straight: bool) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Linear(6, 4), nn.Linear(4, 6)
+        self.straight = straight
+
+    def forward(self, x: Tensor) -> Tensor:
+        code = self.encode(x)
+        whole = code.round()
+        if self.straight:
+            whole = code + (whole - code).detach()
+        out: Tensor = self.decode(whole)
+        return out
+
+
+class Deep(nn.Module):
+    """Layers of sigmoids."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.sigmoid(layer(x))
+        return x
+
+
+class Weighted(nn.Module):
+    """A head whose term is multiplied by a weight."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.main, self.beside = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.weight = weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.main(x) + self.weight * self.beside(x)
+        return out
+
+
+def judged(model: nn.Module, path: Path, *, held: Callable[[str], bool] = bool) -> Verdict:
+    """The verdict on 8 steps of a model."""
+    torch.manual_seed(0)
+    parameters = [each for name, each in model.named_parameters() if held(name)]
+    optimizer = torch.optim.SGD(parameters, 0.01)
+    with agviz.trace(path=path):
+        for _ in range(8):
+            x = torch.randn(16, 6)
+            optimizer.zero_grad()
+            (model(x) - x.flip(1)).square().mean().backward()
+            optimizer.step()
+    with Trace.open(path) as trace:
+        return verdicts(trace)[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "said"),
+    [
+        (Adapter(0, 0), {"down.weight", "up.weight"}, "initialise one factor"),
+        (Rounded(straight=False), {"encode.weight", "encode.bias"}, "straight-through"),
+        (Deep(20), {"layers.0.weight", "layers.0.bias"}, "shorten the way"),
+    ],
+    ids=["both factors are zero", "rounded", "sigmoids"],
+)
+def test_what_never_learns_is_found(
+    model: nn.Module, parameters: set[str], said: str, tmp_path: Path
+) -> None:
+    verdict = judged(model, tmp_path / "t.agviz")
+    assert isinstance(verdict.basis, NoUse)
+    assert verdict.outcome is Outcome.FOUND
+    assert parameters <= {row.parameter for row in verdict.basis.group.rows}
+    assert "test_no_use.py:" in verdict.line
+    assert said in verdict.paragraph
+    assert "and in all after it" in verdict.paragraph
+    assert verdict.basis.as_json()["kind"] == "no_use"
+    assert len(f"{verdict.heading} {verdict.paragraph}".split()) <= 120
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Adapter(1, 0), Rounded(straight=True), Deep(2), Weighted(0.0)],
+    ids=["one factor is zero", "straight through", "shallow", "a weight of zero may be meant"],
+)
+def test_what_may_be_meant_is_not(model: nn.Module, tmp_path: Path) -> None:
+    assert judged(model, tmp_path / "t.agviz").outcome is Outcome.NOTHING_UNUSUAL
+
+
+def test_what_no_optimizer_holds_is_not(tmp_path: Path) -> None:
+    verdict = judged(
+        Rounded(straight=False),
+        tmp_path / "t.agviz",
+        held=lambda name: name.startswith("decode"),
+    )
+    assert not isinstance(verdict.basis, NoUse)
