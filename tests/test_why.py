@@ -811,3 +811,22 @@ def test_what_earlier_passes_led_to_is_told(tmp_path: Path) -> None:
         "2 of 4 parameters got no gradient in the last 20 backward passes, but earlier ones led to"
         " all of these (Linear.weight, Linear.bias)"
     )
+
+
+def test_a_model_whose_names_lose_their_class_again(tmp_path: Path) -> None:
+    """Names begin with a class only while there are several models: the last pass knows one."""
+
+    def net() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
+        first = net()
+        first(torch.randn(3, 4)).sum().backward()
+        second = net()
+        second(torch.randn(3, 4)).sum().backward()
+        del second
+        first(torch.randn(3, 4)).sum().backward()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        answer = why(trace)
+        assert [len(trace.parameters(task.id)) for task in trace.graph_tasks] == [4, 8, 4]
+    assert (len(answer), answer.is_fine) == (8, True)

@@ -281,9 +281,13 @@ class _Why:
     def _learn(self, row: ParameterRow) -> str:
         """The name by which a parameter was known last.
 
-        From the time on when there are several outermost modules, names begin with their classes.
+        While there are several outermost modules, names begin with their classes.
         """
         if row.name not in self.parameters:
+            owner, _, own = row.name.partition(".")
+            last = self.parameters.get(own)  # since then, the other modules have gone
+            if last is not None and "#" not in owner and last.shape == row.shape:
+                return own
             later = self._later.get(row.name)
             if later is not None and self.parameters[later].shape == row.shape:
                 return later
