@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from agviz.analysis.graph_growth import GraphGrowth, graph_growth
+from agviz.analysis.graph_growth import GraphGrowth, GrowthCause, graph_growth
 from agviz.analysis.hook_growth import hook_growth
 from agviz.analysis.kept_graphs import KeptGraphs, kept_graphs
 from agviz.analysis.longer_tensors import longer_tensors
@@ -42,6 +42,7 @@ def growth(trace: Trace) -> Iterator[Growth]:
         agviz.errors.TraceError: the file is damaged.
     """
     found = [each for each in (question(trace) for question in _QUESTIONS) if each is not None]
+    found.sort(key=lambda each: not _is_longer_by_itself(each))
     longer = {each.frame for each in found if isinstance(each, GraphGrowth) and each.frame}
     for each in found:
         if not (isinstance(each, KeptGraphs) and each.frame in longer):  # the same, by its effect
@@ -50,3 +51,8 @@ def growth(trace: Trace) -> Iterator[Growth]:
         stored = stored_tensors(trace)  # else it is mostly the same
         if stored is not None:
             yield stored
+
+
+def _is_longer_by_itself(found: Growth) -> bool:
+    """Whether a graph grows within each pass: what is kept of it then grows by that, not it."""
+    return isinstance(found, GraphGrowth) and found.cause is not GrowthCause.EARLIER

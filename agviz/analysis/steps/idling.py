@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import (
     calls,
+    catching,
     conditions,
     is_schedule,
     is_step,
@@ -37,8 +38,16 @@ def idle(run: RunSteps) -> Iterator[StepFinding]:
     written = calls(run.trace, frame, is_step)
     remedy = "Call optimizer.step() after backward if they are to be trained."
     if len(written) == 1 and frame is not None:
+        hidden = catching(run.trace, frame, written[0])
         frame = written[0]
         remedy = f"{_why_not(run, frame)} Let it be called after backward."
+        if hidden is not None:
+            remedy = (
+                f"Line {frame.line} calls step, but what comes between it and backward raises each"
+                f" time, and except in line {hidden.line} hides that. Print the exception there,"
+                " or catch what is meant only."
+            )
+            frame = hidden
     yield StepFinding(
         kind="never steps",
         heading=f"{names} never {'steps' if len(run.idle) == 1 else 'step'}",

@@ -69,6 +69,11 @@ class Stepping(NamedTuple):
         return self.name in _TORCHS
 
     @property
+    def is_normalising(self) -> bool:
+        """Whether it divides gradients by averages of their size, as far as its class tells."""
+        return self.is_torchs and self.name not in {"ASGD", "LBFGS", "SGD"}
+
+    @property
     def moves(self) -> bool:
         """Whether a measured step changed something that it holds."""
         return any(row.change for taken in self.steps for row in taken.sample)
@@ -156,11 +161,24 @@ class RunSteps:
             return []
         first = min(each.steps[0].graph_task for each in self.optimizers)
         after = len(self.passes.after(first))
+        stepped = self._reached_before_steps
         return [
             row
             for row in self.trace.unheld_leaves()
-            if not row.is_moved and row.passes * 4 >= after
+            if not row.is_moved
+            and row.passes * 4 >= after
+            and (row.name in stepped or not row.name)
         ]
+
+    @cached_property
+    def _reached_before_steps(self) -> set[str]:
+        """What the last passes led to after which an optimizer stepped.
+
+        What gets gradients at other times only is looked at: to score layers, to attack inputs.
+        """
+        tasks = {taken.graph_task for each in self.optimizers for taken in each.steps[-_FEW:]}
+        rows = (row for task in tasks if task >= 0 for row in self.trace.parameters(task))
+        return {row.name for row in rows if row.node is not None}
 
     @cached_property
     def losses(self) -> Mapping[int, float]:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, container_name, parsed, with_functions
-from agviz.traces.rows import Frame
+from agviz.analysis.code_search import (
+    called_name,
+    container_name,
+    parsed,
+    targets_of,
+    with_functions,
+)
+from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from agviz.traces.reader import Trace
 
+_MOST_DEEP: Final = 4
+"""Calls inside of calls that are followed by name."""
 BEYOND: Final = 1.01
 """Times the norm that gradients are clipped to; a gradient that nothing clipped is what it was to a
 hundredth."""
@@ -139,19 +147,67 @@ def conditions(trace: Trace, line: Frame) -> list[str]:
     ]
 
 
+def catching(trace: Trace, before: Frame, after: Frame) -> Frame | None:
+    """The ``except`` that catches what is raised between two lines, and raises nothing itself.
+
+    None: there is none, or there may be another reason why a program comes to the first only.
+
+    Args:
+        trace: holds the text of the file.
+        before: a line of the program.
+        after: another one, to which it never comes.
+    """
+    lines = trace.source(after.file)
+    for function, node in with_functions(parsed(lines)):
+        if not isinstance(node, ast.Try) or before.file != after.file:
+            continue
+        places = [
+            place
+            for each in (before, after)
+            for place, part in enumerate(node.body)
+            if part.lineno <= each.line <= (part.end_lineno or 0)
+        ]
+        leaves = (ast.Break, ast.Continue, ast.If, ast.Raise, ast.Return)
+        inside = [one for part in node.body for one in ast.walk(part)]
+        handlers = [one for part in node.handlers for one in ast.walk(part)]
+        if (
+            len(places) == 2
+            and node.handlers
+            and not any(isinstance(one, leaves) for one in inside)
+            and not any(isinstance(one, ast.Raise) for one in handlers)
+        ):
+            line = node.handlers[0].lineno
+            return Frame(after.file, line, function, False, lines[line - 1].strip())
+    return None
+
+
 def is_clip(_call: ast.Call, name: str) -> bool:
     """Whether it is ``clip_grad_norm_`` or the like."""
     return "clip_grad" in name
 
 
-def clips(trace: Trace, beside: Frame | None) -> list[tuple[Frame, float]]:
-    """The calls of ``clip_grad_norm_`` in the file of a frame, with the norm where it is a number.
+def near(
+    trace: Trace, stack: Sequence[Frame], fits: Callable[[ast.Call, str], bool]
+) -> list[Frame]:
+    """Those of :func:`calls` that run where a stack is: in a function of it, or that it calls.
 
-    Args:
-        trace: holds the text of the file.
-        beside: of the program's own code; None: empty.
+    What stands in another function may be of a stage that this run does not have.
     """
-    limits: list[float] = []
+    beside = visible(stack)
+    nodes = [] if beside is None else list(with_functions(parsed(trace.source(beside.file))))
+    called = {
+        (function, called_name(node)) for function, node in nodes if isinstance(node, ast.Call)
+    }
+    inside = {"" if beside is None else beside.function}
+    for _ in range(_MOST_DEEP):
+        inside |= {name for function, name in called if function in inside}
+    inside |= {frame.function for frame in stack}
+    return [line for line in calls(trace, beside, fits) if line.function in inside]
+
+
+def clips(trace: Trace, stack: Sequence[Frame]) -> list[tuple[Frame, float]]:
+    """The calls of ``clip_grad_norm_`` near a stack, with the norm where it is a number."""
+    limits: dict[int, float] = {}
 
     def fits(call: ast.Call, name: str) -> bool:
         given = {word.arg: word.value for word in call.keywords}.get("max_norm")
@@ -159,10 +215,10 @@ def clips(trace: Trace, beside: Frame | None) -> list[tuple[Frame, float]]:
         number = limit.value if isinstance(limit, ast.Constant) else None
         if not name.endswith("clip_grad_norm_") or not isinstance(number, int | float):
             return False
-        limits.append(float(number))
+        limits[call.lineno] = float(number)
         return True
 
-    return list(zip(calls(trace, beside, fits), limits, strict=True))
+    return [(line, limits[line.line]) for line in near(trace, stack, fits)]
 
 
 _ITERATORS: Final = frozenset(
@@ -242,6 +298,33 @@ def is_set_to_zero(trace: Trace, beside: Frame | None) -> bool:
         return is_kept or name.endswith(("grad.zero_", "_foreach_zero_"))
 
     return bool(calls(trace, beside, fits))
+
+
+_AVERAGES: Final = frozenset(
+    {"acc_delta", "ax", "exp_avg", "exp_avg_sq", "exp_inf", "grad_avg", "max_exp_avg_sq"}
+    | {"momentum_buffer", "mu_product", "square_avg", "sum"}
+)
+"""What optimizers of torch call tensors of their state."""
+
+
+def state_written(trace: Trace, beside: Frame | None) -> Frame | None:
+    """The first line of the file of a frame that writes to an average of an optimizer's state."""
+    if beside is None:
+        return None
+    lines = trace.source(beside.file)
+    for function, node in with_functions(parsed(lines)):
+        if isinstance(node, ast.Assign | ast.AugAssign):
+            targets = targets_of(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            targets = [node.func.value] if node.func.attr.endswith("_") else []
+        else:
+            continue
+        for each in targets:
+            key = each.slice if isinstance(each, ast.Subscript) else None
+            if isinstance(key, ast.Constant) and key.value in _AVERAGES:
+                source = lines[node.lineno - 1].strip()
+                return Frame(beside.file, node.lineno, function, False, source)
+    return None
 
 
 def is_load(_call: ast.Call, name: str) -> bool:
