@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces.rows import GraphTaskStatus
+from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +21,11 @@ _FROM_OTHERS: Final = re.compile(
     r"|monitoredBarrier|[Ww]atchdog"
 )
 """What a rank raises because another one went away or does not come."""
+_OWN: Final = re.compile(
+    r"(?!Runtime|Connection|BrokenPipe|EOF|Dist|torch\.|OSError|Interrupted|Exception)"
+    r"\w*(?:Error|Exception)\b"
+)
+"""The beginning of what torch.distributed never raises: it has the types of this list only."""
 _SENT: Final = re.compile(r"Signal|SIG[A-Z]+|KeyboardInterrupt|SystemExit")
 _REDUCTION: Final = "Expected to have finished reduction in the prior iteration"
 
@@ -96,13 +102,25 @@ def _end(trace: Trace) -> tuple[End, str]:
             return End.UNUSED, error
         if _SENT.match(error):
             return End.CUT, error
-        return (End.OTHERS if _FROM_OTHERS.search(error) else End.RAISED), error
+        is_own = _OWN.match(error) or _is_raised_by_program(trace)
+        is_own = is_own or not _FROM_OTHERS.search(error)
+        return (End.RAISED if is_own else End.OTHERS), error
     if trace.is_growing:
         return End.GROWING, ""
     cut = any(task.status is GraphTaskStatus.CUT for task in trace.graph_tasks)
     if meta.end_ns is None or (cut and not meta.stopped):
         return End.CUT, ""
     return End.REGULAR, ""
+
+
+def _is_raised_by_program(trace: Trace) -> bool:
+    """Whether a ``raise`` of the program itself is where the end came from, not one of others'."""
+    at = trace.raised(NO_GRAPH_TASK)
+    stack = at.threads[0].stack if at is not None and at.threads else ()
+    return any(
+        not frame.hidden and frame.source.startswith("raise ") and " from " not in frame.source
+        for frame in stack[-1:]
+    )
 
 
 def of(found: Iterable[RankEnd], *wanted: End) -> list[RankEnd]:
