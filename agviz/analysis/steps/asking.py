@@ -35,6 +35,8 @@ _OF_A_PART: Final = frozenset(
     | {"weighed"}
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
+_WITHOUT_EFFECT: Final = _OF_A_PART - {"held twice", "not clipped", "sharing", "weighed"}
+"""Those of them that make no loss grow, and nothing NaN."""
 
 
 def found_in_steps(trace: Trace) -> list[StepFinding]:
@@ -79,8 +81,10 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     if not any(found.kind in {"replaced", "unregistered", "frozen"} for found in causes):
         causes += holding.without_gradient(run)
     causes.sort(key=lambda found: found.kind in _OF_A_PART)
+    if any(found.kind not in _WITHOUT_EFFECT for found in causes):
+        return causes
     trends = [*rates.diverging(run)] or [*falling.falling(run)]
-    return causes or trends or [*spoiling.spoilt(run)] or [*spoiling.buffers(run)]
+    return [*(trends or [*spoiling.spoilt(run)] or spoiling.buffers(run)), *causes]
 
 
 def note_on_steps(trace: Trace) -> str:

@@ -44,8 +44,8 @@ def idle(run: RunSteps) -> Iterator[StepFinding]:
         if hidden is not None:
             remedy = (
                 f"Line {frame.line} calls step, but what comes between it and backward raises each"
-                f" time, and except in line {hidden.line} hides that. Print the exception there,"
-                " or catch what is meant only."
+                f" time, and except in line {hidden.line} hides that. Unless it is meant, as in a"
+                " dry run, print the exception there."
             )
             frame = hidden
     yield StepFinding(

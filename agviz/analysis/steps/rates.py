@@ -201,11 +201,10 @@ def _worked_out(run: RunSteps, each: Stepping) -> str:
     given = _given(run, each)
     if given is None or isinstance(given, ast.Constant):
         return ""
-    is_whole = any(isinstance(node, ast.FloorDiv) for node in ast.walk(given))
-    why = ": // gives whole numbers, perhaps 0; divide by /" if is_whole else "; look at what it is"
-    loads = calls(run.trace, each.stepped, is_load)
+    text, loads = ast.unparse(given), calls(run.trace, each.stepped, is_load)
+    why = ": // gives whole numbers, perhaps 0; divide by /" if "//" in text else ""
     loaded = f" If line {loads[0].line} ran, look at what it loaded, too." if loads else ""
-    return f"It is made with lr={ast.unparse(given)}{why}.{loaded}"
+    return f"It is made with lr={text}{why}.{loaded}"
 
 
 def _set(by: str) -> str:

@@ -148,37 +148,21 @@ def conditions(trace: Trace, line: Frame) -> list[str]:
 
 
 def catching(trace: Trace, before: Frame, after: Frame) -> Frame | None:
-    """The ``except`` that catches what is raised between two lines, and raises nothing itself.
-
-    None: there is none, or there may be another reason why a program comes to the first only.
-
-    Args:
-        trace: holds the text of the file.
-        before: a line of the program.
-        after: another one, to which it never comes.
-    """
+    """The ``except`` that alone keeps a program from a later line; None: another reason may."""
     lines = trace.source(after.file)
     for function, node in with_functions(parsed(lines)):
-        if not isinstance(node, ast.Try) or before.file != after.file:
+        if not isinstance(node, ast.Try) or not node.handlers or before.file != after.file:
             continue
-        places = [
-            place
-            for each in (before, after)
-            for place, part in enumerate(node.body)
-            if part.lineno <= each.line <= (part.end_lineno or 0)
-        ]
-        leaves = (ast.Break, ast.Continue, ast.If, ast.Raise, ast.Return)
-        inside = [one for part in node.body for one in ast.walk(part)]
-        handlers = [one for part in node.handlers for one in ast.walk(part)]
-        if (
-            len(places) == 2
-            and node.handlers
-            and not any(isinstance(one, leaves) for one in inside)
-            and not any(isinstance(one, ast.Raise) for one in handlers)
-        ):
+        body = range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1)
+        kinds = {type(one) for part in node.body for one in ast.walk(part)}
+        again = any(isinstance(one, ast.Raise) for each in node.handlers for one in ast.walk(each))
+        if before.line in body and after.line in body and kinds.isdisjoint(_LEAVING) and not again:
             line = node.handlers[0].lineno
             return Frame(after.file, line, function, False, lines[line - 1].strip())
     return None
+
+
+_LEAVING: Final = (ast.Break, ast.Continue, ast.If, ast.Raise, ast.Return)
 
 
 def is_clip(_call: ast.Call, name: str) -> bool:
@@ -300,30 +284,24 @@ def is_set_to_zero(trace: Trace, beside: Frame | None) -> bool:
     return bool(calls(trace, beside, fits))
 
 
-_AVERAGES: Final = frozenset(
-    {"acc_delta", "ax", "exp_avg", "exp_avg_sq", "exp_inf", "grad_avg", "max_exp_avg_sq"}
-    | {"momentum_buffer", "mu_product", "square_avg", "sum"}
-)
+_AVERAGES: Final = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg")
 """What optimizers of torch call tensors of their state."""
 
 
 def state_written(trace: Trace, beside: Frame | None) -> Frame | None:
     """The first line of the file of a frame that writes to an average of an optimizer's state."""
-    if beside is None:
-        return None
-    lines = trace.source(beside.file)
+    lines = trace.source(beside.file) if beside is not None else []
     for function, node in with_functions(parsed(lines)):
+        targets: list[ast.expr] = []
         if isinstance(node, ast.Assign | ast.AugAssign):
             targets = targets_of(node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            targets = [node.func.value] if node.func.attr.endswith("_") else []
-        else:
-            continue
+        elif isinstance(node, ast.Attribute) and node.attr.endswith("_"):
+            targets = [node.value]
         for each in targets:
             key = each.slice if isinstance(each, ast.Subscript) else None
-            if isinstance(key, ast.Constant) and key.value in _AVERAGES:
-                source = lines[node.lineno - 1].strip()
-                return Frame(beside.file, node.lineno, function, False, source)
+            if isinstance(key, ast.Constant) and key.value in _AVERAGES and beside is not None:
+                source = lines[each.lineno - 1].strip()
+                return Frame(beside.file, each.lineno, function, False, source)
     return None
 
 

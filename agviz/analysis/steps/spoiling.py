@@ -136,6 +136,8 @@ def _write(run: RunSteps, names: Sequence[str]) -> ForwardOpRow | None:
 
 
 def _why(trace: Trace, by: Stepping, names: Sequence[str]) -> str:
+    if not by.is_torchs:
+        return "Its step is the program's own: look at what that divides by."
     eps = by.steps[-1].fact.eps
     dtypes = {row.dtype for row in by.held if row.name in names}
     half = next((dtype for dtype in dtypes if dtype in _SMALLEST), None)

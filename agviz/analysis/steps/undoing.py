@@ -26,6 +26,7 @@ _SHRUNK: Final = 1e-3
 """Of the gradient that a pass computed, where little of it reaches the step."""
 _STILL: Final = 1e-5
 """Of a parameter's norm, where a step changes next to nothing."""
+_TENTHS: Final = 10.0
 _BOUNDING: Final = (".clamp_", ".clamp_max_", ".clamp_min_", ".clip_", ".relu_")
 _LARGE: Final = 1e4
 """A norm that no gradient has in a training that goes well."""
@@ -101,8 +102,11 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                     " same. Call scaler.scale(loss).backward() here, too."
                 ),
             )
-        elif (by_size := _is_slow_by_size(each)) or left.change <= _STILL * left.share:
-            yield _too_slow(each, left, by_size=by_size)
+        elif each.is_normalising and left.rate <= _STILL / _TENTHS:
+            if left.rate <= _STILL / _TENTHS**2:
+                yield _too_slow(each, left)  # else such a rate may be meant, as to tune by feedback
+        elif left.change <= _STILL * left.share:
+            yield _too_slow(each, left)
         elif left.scale > 1 and not _is_unscaled(run, each, lines):
             yield StepFinding(
                 kind="clipped",
@@ -136,24 +140,16 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
             )
 
 
-def _is_slow_by_size(each: Stepping) -> bool:
-    """Whether an optimizer that divides gradients by their size has a rate of next to nothing."""
-    rates = [taken.fact.most_rate or 0.0 for taken in each.steps]
-    return each.is_normalising and 0 < max(rates) <= _STILL / 10
-
-
-def _too_slow(each: Stepping, left: _Left, *, by_size: bool) -> StepFinding:
+def _too_slow(each: Stepping, left: _Left) -> StepFinding:
     """That the rate is too small, whatever comes of the gradients."""
-    rates = [taken.fact.most_rate for taken in each.steps if taken.fact.most_rate is not None]
-    rate = f" (learning rate {number(max(rates))})" if rates else ""
     why = (
         f"the size of gradients hardly matters to {each.name}, which divides by it"
-        if by_size
+        if each.is_normalising
         else "the whole of it would have moved them by too little as well"
     )
     return StepFinding(
         kind="too slow",
-        heading=f"steps of {each.name} change next to nothing{rate}",
+        heading=f"steps of {each.name} change next to nothing (learning rate {number(left.rate)})",
         frame=each.made,
         paragraph=(
             f"At each of {plural(left.steps, 'step')} of {each.name} that were measured, no"
@@ -230,6 +226,7 @@ class _Left(NamedTuple):
     """The largest norm of a gradient that a pass computed, without the scale."""
     graph_task: int
     """The last pass of those that were looked at."""
+    rate: float
 
 
 def _scale_of_others(run: RunSteps, left: _Left) -> float:
@@ -281,7 +278,8 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
             break
     if steps < _LEAST or max(shares) > _SHRUNK:
         return None
-    return _Left(steps, max(shares), max(changes), scale, largest, seen)
+    rate = max((taken.fact.most_rate or 0.0 for taken in each.steps), default=0.0)
+    return _Left(steps, max(shares), max(changes), scale, largest, seen, rate)
 
 
 def _is_used_first(run: RunSteps, names: set[str]) -> bool:

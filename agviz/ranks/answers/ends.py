@@ -6,6 +6,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.traces.dumps import EXIT
 from agviz.traces.rows import GraphTaskStatus
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -21,11 +22,14 @@ _FROM_OTHERS: Final = re.compile(
     r"|monitoredBarrier|[Ww]atchdog"
 )
 """What a rank raises because another one went away or does not come."""
+_OF_TORCH: Final = re.compile(r"\bgloo/\S+\.cc:\d|NCCL (?:communicator|operation|error)")
+"""The same in the words of torch's own transport, however the program has wrapped it."""
 _OWN: Final = re.compile(
     r"(?!Runtime|Connection|BrokenPipe|EOF|Dist|torch\.|OSError|Interrupted|Exception)"
     r"\w*(?:Error|Exception)\b"
 )
 """The beginning of what torch.distributed never raises: it has the types of this list only."""
+_RAISE: Final = re.compile(r"raise (?!.* from )")
 _SENT: Final = re.compile(r"Signal|SIG[A-Z]+|KeyboardInterrupt|SystemExit")
 _REDUCTION: Final = "Expected to have finished reduction in the prior iteration"
 
@@ -88,6 +92,11 @@ def ends(run: Run) -> dict[int, RankEnd]:
             last is not None and last.status is not GraphTaskStatus.FINISHED,
             error,
         )
+    if len({one.ordinal for one in found.values()}) == 1 and all(
+        any(dump.reason == EXIT for dump in trace.dumps()) and not found[file.number].is_inside
+        for file, trace in run.folder.traces()
+    ):  # each ended itself by os._exit when all was done
+        return {rank: one._replace(end=End.REGULAR) for rank, one in found.items()}
     return found
 
 
@@ -102,9 +111,11 @@ def _end(trace: Trace) -> tuple[End, str]:
             return End.UNUSED, error
         if _SENT.match(error):
             return End.CUT, error
+        is_last = bool(failed) and trace.graph_tasks[-1].status is GraphTaskStatus.FAILED
+        of_torch = _OF_TORCH.search(f"{error} {failed[-1].message if is_last else ''}")
         is_own = _OWN.match(error) or _is_raised_by_program(trace)
-        is_own = is_own or not _FROM_OTHERS.search(error)
-        return (End.RAISED if is_own else End.OTHERS), error
+        of_others = of_torch or (not is_own and _FROM_OTHERS.search(error))
+        return (End.OTHERS if of_others else End.RAISED), error
     if trace.is_growing:
         return End.GROWING, ""
     cut = any(task.status is GraphTaskStatus.CUT for task in trace.graph_tasks)
@@ -114,13 +125,10 @@ def _end(trace: Trace) -> tuple[End, str]:
 
 
 def _is_raised_by_program(trace: Trace) -> bool:
-    """Whether a ``raise`` of the program itself is where the end came from, not one of others'."""
+    """Whether a ``raise`` of the program itself is where the end came from."""
     at = trace.raised(NO_GRAPH_TASK)
     stack = at.threads[0].stack if at is not None and at.threads else ()
-    return any(
-        not frame.hidden and frame.source.startswith("raise ") and " from " not in frame.source
-        for frame in stack[-1:]
-    )
+    return any(not frame.hidden and _RAISE.match(frame.source) for frame in stack[-1:])
 
 
 def of(found: Iterable[RankEnd], *wanted: End) -> list[RankEnd]:
