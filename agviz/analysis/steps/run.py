@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -161,14 +162,9 @@ class RunSteps:
             return []
         first = min(each.steps[0].graph_task for each in self.optimizers)
         after = len(self.passes.after(first))
-        stepped = self._reached_before_steps
-        return [
-            row
-            for row in self.trace.unheld_leaves()
-            if not row.is_moved
-            and row.passes * 4 >= after
-            and (row.name in stepped or not row.name)
-        ]
+        rows = [row for row in self.trace.unheld_leaves() if not row.is_moved]
+        rows = [row for row in rows if row.passes * 4 >= after]
+        return [row for row in rows if not row.name or row.name in self._reached_before_steps]
 
     @cached_property
     def _reached_before_steps(self) -> set[str]:
@@ -176,8 +172,14 @@ class RunSteps:
 
         What gets gradients at other times only is looked at: to score layers, to attack inputs.
         """
-        tasks = {taken.graph_task for each in self.optimizers for taken in each.steps[-_FEW:]}
-        rows = (row for task in tasks if task >= 0 for row in self.trace.parameters(task))
+        tasks = {
+            task
+            for each in self.optimizers
+            for last, taken in itertools.pairwise([None, *each.steps][-_FEW:])
+            if taken is not None
+            for task in self.passes_between(last, taken).ids[-_FEW:]
+        }
+        rows = (row for task in tasks for row in self.trace.parameters(task))
         return {row.name for row in rows if row.node is not None}
 
     @cached_property
