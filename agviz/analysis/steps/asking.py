@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _OF_A_PART: Final = frozenset(
     {"divided again", "flagged", "frozen", "frozen by name", "frozen, moved", "held twice"}
-    | {"not clipped", "not held", "rate 0 of a group", "sharing", "unfrozen", "unregistered"}
+    | {"not clipped", "not held", "still", "sharing", "unfrozen", "unregistered"}
     | {"weighed"}
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""

@@ -1,6 +1,6 @@
 """A rate of 0 is given to a group in the place of a weight decay of 0.
 
-finding: rate 0 of a group
+finding: still
 """
 
 from typing import Any
