@@ -40,7 +40,7 @@ def idle(run: RunSteps) -> Iterator[StepFinding]:
     if len(written) == 1 and frame is not None:
         hidden = catching(run.trace, frame, written[0])
         frame = written[0]
-        remedy = f"{_why_not(run, frame)} Let it be called after backward."
+        remedy = _why_not(run, frame)
         if hidden is not None:
             remedy = (
                 f"Line {frame.line} calls step, but what comes between it and backward raises each"
@@ -69,7 +69,10 @@ def _why_not(run: RunSteps, step: Frame) -> str:
     """Why a step that is written in one line never came, as far as the text tells."""
     tests = conditions(run.trace, step)
     if not tests:
-        return f"Line {step.line} calls step, but the program never came there."
+        return (
+            f"Line {step.line} calls step, but the program never came there: look for what ends"
+            " each turn before it (continue, return, an exception that is caught)."
+        )
     test = tests[-1] if len(tests[-1]) <= _LONGEST else f"{tests[-1][:_LONGEST]}…"
     if "%" in test:
         often = "with too few batches, or a count that begins anew, it never is"

@@ -294,8 +294,8 @@ def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
     if node is not None:
         where = f" in backward pass {number}, in {place(node)}"
     said = (
-        "Its recording ends without an exception or an exit: it was killed (out of memory, SIGKILL)"
-        " or crashed in C++."
+        "Its recording ends without an exception or an exit: a signal killed it (SIGTERM, SIGKILL"
+        " as for want of memory), or it crashed in C++."
     )
     if node is not None:
         said += f" {described(node)} was the last node that started."
@@ -527,7 +527,7 @@ def _missing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd])
         said += (
             " If it had fewer batches, give all ranks as many, or use"
             " torch.distributed.algorithms.join.Join; else look for what ended its loop there: a"
-            " break, a return, or an exception that was caught."
+            " break, a return, sys.exit, or an exception that was caught."
         )
     if frame is None or left:
         frame = waits_at
