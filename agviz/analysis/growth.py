@@ -42,7 +42,8 @@ def growth(trace: Trace) -> Iterator[Growth]:
         agviz.errors.TraceError: the file is damaged.
     """
     found = [each for each in (question(trace) for question in _QUESTIONS) if each is not None]
-    found.sort(key=lambda each: not _is_longer_by_itself(each))
+    # Where each pass makes a longer graph, what is kept of it grows by that, and not the reverse.
+    found.sort(key=lambda each: getattr(each, "cause", None) in {None, GrowthCause.EARLIER})
     longer = {each.frame for each in found if isinstance(each, GraphGrowth) and each.frame}
     for each in found:
         if not (isinstance(each, KeptGraphs) and each.frame in longer):  # the same, by its effect
@@ -51,8 +52,3 @@ def growth(trace: Trace) -> Iterator[Growth]:
         stored = stored_tensors(trace)  # else it is mostly the same
         if stored is not None:
             yield stored
-
-
-def _is_longer_by_itself(found: Growth) -> bool:
-    """Whether a graph grows within each pass: what is kept of it then grows by that, not it."""
-    return isinstance(found, GraphGrowth) and found.cause is not GrowthCause.EARLIER

@@ -16,7 +16,6 @@ from agviz.analysis.steps.source_calls import (
     is_load,
     is_schedule,
     made_at,
-    near,
     used_up,
 )
 from agviz.words.units import plural
@@ -63,7 +62,7 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
         known = [rate for rate in most if rate is not None]
         if len(known) < len(most) or len(known) < _LEAST:
             continue
-        lines = near(run.trace, each.optimizer.stepped, is_schedule)
+        lines = calls(run.trace, each.stepped, is_schedule)
         frame = lines[0] if len(lines) == 1 else each.stepped
         by = "by its scheduler " if lines else ""
         peak = max(known)

@@ -5,13 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import (
-    called_name,
-    container_name,
-    parsed,
-    targets_of,
-    with_functions,
-)
+from agviz.analysis.code_search import called_name, container_name, parsed, with_functions
 from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
@@ -292,16 +286,13 @@ def state_written(trace: Trace, beside: Frame | None) -> Frame | None:
     """The first line of the file of a frame that writes to an average of an optimizer's state."""
     lines = trace.source(beside.file) if beside is not None else []
     for function, node in with_functions(parsed(lines)):
-        targets: list[ast.expr] = []
-        if isinstance(node, ast.Assign | ast.AugAssign):
-            targets = targets_of(node)
-        elif isinstance(node, ast.Attribute) and node.attr.endswith("_"):
-            targets = [node.value]
-        for each in targets:
-            key = each.slice if isinstance(each, ast.Subscript) else None
-            if isinstance(key, ast.Constant) and key.value in _AVERAGES and beside is not None:
-                source = lines[each.lineno - 1].strip()
-                return Frame(beside.file, each.lineno, function, False, source)
+        each = node.value if isinstance(node, ast.Attribute) and node.attr.endswith("_") else node
+        if not isinstance(each, ast.Subscript) or not isinstance(each.slice, ast.Constant):
+            continue
+        is_written = each is not node or isinstance(each.ctx, ast.Store)
+        if is_written and each.slice.value in _AVERAGES and beside is not None:
+            source = lines[each.lineno - 1].strip()
+            return Frame(beside.file, each.lineno, function, False, source)
     return None
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.traces.dumps import EXIT
-from agviz.traces.rows import GraphTaskStatus
+from agviz.traces.rows import GraphTaskStatus, visible
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from agviz.ranks.run import Run
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import DumpRow
 
 _FROM_OTHERS: Final = re.compile(
     r"[Cc]onnection (?:was )?(?:closed|reset|refused)|[Tt]imed out|[Tt]imeout|[Bb]roken pipe"
@@ -93,11 +94,17 @@ def ends(run: Run) -> dict[int, RankEnd]:
             error,
         )
     if len({one.ordinal for one in found.values()}) == 1 and all(
-        any(dump.reason == EXIT for dump in trace.dumps()) and not found[file.number].is_inside
+        not found[file.number].is_inside and any(map(_is_done, trace.dumps()))
         for file, trace in run.folder.traces()
     ):  # each ended itself by os._exit when all was done
         return {rank: one._replace(end=End.REGULAR) for rank, one in found.items()}
     return found
+
+
+def _is_done(dump: DumpRow) -> bool:
+    """Whether it shows a process that ended itself by ``os._exit(0)``."""
+    frames = [visible(thread.stack) for thread in dump.threads]
+    return dump.reason == EXIT and any(at is not None and "_exit(0)" in at.source for at in frames)
 
 
 def _end(trace: Trace) -> tuple[End, str]:
