@@ -26,7 +26,6 @@ _SHRUNK: Final = 1e-3
 """Of the gradient that a pass computed, where little of it reaches the step."""
 _STILL: Final = 1e-5
 """Of a parameter's norm, where a step changes next to nothing."""
-_TENTHS: Final = 10.0
 _BOUNDING: Final = (".clamp_", ".clamp_max_", ".clamp_min_", ".clip_", ".relu_")
 _LARGE: Final = 1e4
 """A norm that no gradient has in a training that goes well."""
@@ -102,8 +101,8 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                     " same. Call scaler.scale(loss).backward() here, too."
                 ),
             )
-        elif each.is_normalising and left.rate <= _STILL / _TENTHS:
-            if left.rate <= _STILL / _TENTHS**2:
+        elif each.is_normalising and left.rate <= _STILL / 10:
+            if left.rate <= _STILL / 100:
                 yield _too_slow(each, left)  # else such a rate may be meant, as to tune by feedback
         elif left.change <= _STILL * left.share:
             yield _too_slow(each, left)

@@ -30,7 +30,6 @@ _OWN: Final = re.compile(
     r"\w*(?:Error|Exception)\b"
 )
 """The beginning of what torch.distributed never raises: it has the types of this list only."""
-_RAISE: Final = re.compile(r"raise (?!.* from )")
 _SENT: Final = re.compile(r"Signal|SIG[A-Z]+|KeyboardInterrupt|SystemExit")
 _REDUCTION: Final = "Expected to have finished reduction in the prior iteration"
 
@@ -135,7 +134,7 @@ def _is_raised_by_program(trace: Trace) -> bool:
     """Whether a ``raise`` of the program itself is where the end came from."""
     at = trace.raised(NO_GRAPH_TASK)
     stack = at.threads[0].stack if at is not None and at.threads else ()
-    return any(not frame.hidden and _RAISE.match(frame.source) for frame in stack[-1:])
+    return any(not frame.hidden and frame.source.startswith("raise ") for frame in stack[-1:])
 
 
 def of(found: Iterable[RankEnd], *wanted: End) -> list[RankEnd]:
