@@ -18,6 +18,7 @@ from gallery.index import load
 from gallery.judge import Answer, judge
 from tests.answers_support import answered, asked
 from tests.gallery_frame import Program, programs
+from tests.spoken import check_length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -280,3 +281,19 @@ def test_a_temperature_that_is_lowered_is_no_fault(tmp_path: Path) -> None:
             optimizer.step()
 
     assert answered(tmp_path / "t.agviz", program).outcome is Outcome.NOTHING_UNUSUAL
+
+
+@pytest.mark.parametrize("program", programs("two_faults"), ids=lambda program: program.name)
+def test_what_breaks_the_run_is_told_first(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = program.record(tmp_path / "t.agviz", check_forward=True)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        first, *_ = found = verdicts(trace)
+    del kept
+    assert len(found) == int(program.one("answers") or 0)
+    assert first.frame is not None
+    assert first.frame.line == program.cause
+    assert all(said in _told(first) for said in program.all("says"))
+    assert not any(said in _told(first) for said in program.all("never"))
+    check_length(tmp_path / "t.agviz", capsys, "explain")

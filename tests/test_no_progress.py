@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -13,10 +14,13 @@ from torch import nn
 
 import agviz
 from agviz.analysis.no_progress import NoProgress, no_progress
+from agviz.traces import forward
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from agviz.traces.database import Database
 
 TURNS = 260
 
@@ -96,6 +100,24 @@ def trains(weight: nn.Parameter, ask: Callable[[], None]) -> None:
         ask()
 
 
+class Watch:
+    """Tells by a property whether time is up."""
+
+    def __init__(self) -> None:
+        self.end = time.monotonic() + 1_000
+
+    @property
+    def is_up(self) -> bool:
+        return time.monotonic() > self.end
+
+
+def measures(weight: nn.Parameter, ask: Callable[[], None]) -> None:
+    watch = Watch()
+    while not watch.is_up:
+        backward(weight)
+        ask()
+
+
 def said(loop: Callable[[nn.Parameter, Callable[[], None]], None], path: Path) -> NoProgress | None:
     weight = nn.Parameter(torch.ones(3))
     with pytest.raises(AskedError) as raised, agviz.trace(path=path):
@@ -155,8 +177,31 @@ def test_a_loop_of_functions_that_give_the_same_is_named(
         assert "calls no backward" in found.paragraph
 
 
-@pytest.mark.parametrize("loop", [counts, moves, trains])
+@pytest.mark.parametrize("loop", [counts, moves, trains, measures])
 def test_what_may_come_to_its_end_is_left_alone(
     loop: Callable[[nn.Parameter, Callable[[], None]], None], tmp_path: Path
 ) -> None:
     assert said(loop, tmp_path / "t.agviz") is None
+
+
+def test_functions_that_are_written_meanwhile_are_not_read_by_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path, check_forward=True):
+        weight = nn.Parameter(torch.ones(3))
+        sum((weight * k).sum() for k in range(1, 9)).backward()  # type: ignore[union-attr]
+    read = forward._tensors
+
+    def written(database: Database, *others: Any) -> Any:
+        with sqlite3.connect(path) as connection:
+            names = [row[1] for row in connection.execute("PRAGMA table_info(forward_op)")]
+            kept = ", ".join(name if name != "id" else "id + 1000" for name in names)
+            connection.execute(f"INSERT INTO forward_op SELECT {kept} FROM forward_op")  # noqa: S608
+        return read(database, *others)
+
+    with Trace.open(path) as trace:
+        before = trace.last_forward_ops(4)
+    monkeypatch.setattr(forward, "_tensors", written)
+    with Trace.open(path) as trace:
+        assert trace.last_forward_ops(4) == before

@@ -34,6 +34,7 @@ KINDS: Final = {
     "not reduced": {"gradients"},
     "raised": {"raised"},
     "killed": {"died"},
+    "exited": {"exited"},
     "uneven inputs": {"left", "hang"},
     "stuck": {"hang"},
 }

@@ -15,7 +15,7 @@ from agviz.analysis.origins import OriginKind, spread
 from agviz.analysis.patterns import find
 from agviz.analysis.patterns.flow import OLD_GRAD
 from agviz.analysis.patterns.overflow import OVERFLOWS
-from agviz.analysis.patterns.singular import BEHIND
+from agviz.analysis.patterns.singular import BEHIND, REMEDIES
 from agviz.analysis.place import backward_pass, place
 from agviz.analysis.places import place_of, together
 from agviz.analysis.source import source_line
@@ -114,6 +114,12 @@ class Explanation:
     def pattern(self) -> str | None:
         """Name of the pattern; None where no known one fits."""
         return None if self.finding is None else self.finding.pattern
+
+    @property
+    def is_at_a_point(self) -> bool:
+        """Whether a known derivative is infinite at the point where the forward came to."""
+        found = self.pattern or ""
+        return found in REMEDIES or BEHIND in found
 
     @property
     def line(self) -> str | None:

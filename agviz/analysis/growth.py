@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from agviz.analysis.graph_growth import GraphGrowth, graph_growth
+from agviz.analysis.graph_growth import GraphGrowth, GrowthCause, graph_growth
 from agviz.analysis.hook_growth import hook_growth
 from agviz.analysis.kept_graphs import KeptGraphs, kept_graphs
 from agviz.analysis.longer_tensors import longer_tensors
@@ -42,6 +42,8 @@ def growth(trace: Trace) -> Iterator[Growth]:
         agviz.errors.TraceError: the file is damaged.
     """
     found = [each for each in (question(trace) for question in _QUESTIONS) if each is not None]
+    # Where each pass makes a longer graph, what is kept of it grows by that, and not the reverse.
+    found.sort(key=lambda each: getattr(each, "cause", None) in {None, GrowthCause.EARLIER})
     longer = {each.frame for each in found if isinstance(each, GraphGrowth) and each.frame}
     for each in found:
         if not (isinstance(each, KeptGraphs) and each.frame in longer):  # the same, by its effect

@@ -13,7 +13,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import called_name
+from agviz.analysis.code_search import called_name, parsed, user_files
 from agviz.analysis.measures import number
 from agviz.analysis.program_calls import last_passes, looping_frame
 from agviz.traces.rows import visible
@@ -152,10 +152,12 @@ def _looping(
     if not isinstance(loop, ast.While):
         return None
     tests = list(_exits(loop))
-    if not tests or any(_counts(loop, test) for test in tests):
+    if not tests or any(_counts(loop, test) or _is_computed(trace, test) for test in tests):
         return None
     text = ast.unparse(tests[0])
     ends = text if loop.test is not tests[0] else f"not ({text})"
+    if loop.test is tests[0] and isinstance(loop.test, ast.UnaryOp):
+        ends = ast.unparse(loop.test.operand)
     line = tests[0].lineno if len(tests) == 1 else loop.lineno
     return NoProgress(
         frame=called._replace(line=line, source=""),
@@ -200,3 +202,13 @@ def _counts(loop: ast.While, test: ast.expr) -> bool:
         ast.unparse(node) for node in ast.walk(test) if isinstance(node, ast.Name | ast.Attribute)
     }
     return bool(counted & asked)
+
+
+def _is_computed(trace: Trace, test: ast.expr) -> bool:
+    """Whether a condition reads a property of the program's: that may ask for the time."""
+    asked = {node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)}
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name in asked and node.decorator_list
+        for file in user_files(trace)
+        for node in ast.walk(parsed(trace.source(file)))
+    )

@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 
 
 _NEVER: Final = 2**63 - 1
+_FEW: Final = 3
+"""Losses, the first and the last, that are compared."""
+_WORSE: Final = 3.0
+"""Times the first losses: until then a training goes well enough."""
 _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
@@ -200,17 +204,7 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield replace(found, paragraph=f"{found.paragraph} {beside}".rstrip())
     if graph_task is None:
         yield from _around_passes(trace, wrong)
-    steps = found_in_steps(trace) if graph_task is None else []
-    yield from (of_failure(found, trace) for found in steps)
-    explained = explain(trace, graph_task) if is_measured(trace) else None
-    lost = _loss(trace, graph_task, explained)
-    consequences = min(
-        (found.first_pass for found in steps if found.first_pass is not None), default=_NEVER
-    )
-    if lost is not None and lost.graph_task < consequences:
-        yield of_failure(lost, trace)
-    if explained is not None and explained.graph_task < consequences:
-        yield from [] if explained.is_harmless else [of_explanation(explained)]
+    yield from _of_steps_and_values(trace, graph_task)
     if graph_task is None and (twice := normalised_twice(trace)) is not None:
         yield of_failure(twice, trace)
     if graph_task is None:
@@ -218,6 +212,35 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
     slow = slow_shape(trace, graph_task)
     if slow is not None:
         yield of_failure(slow, trace)
+
+
+def _of_steps_and_values(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
+    """What is wrong with steps, and what is not finite, in the order in which it is to be told."""
+    steps = found_in_steps(trace) if graph_task is None else []
+    explained = explain(trace, graph_task) if is_measured(trace) else None
+    lost = _loss(trace, graph_task, explained)
+    consequences = min(
+        (found.first_pass for found in steps if found.first_pass is not None), default=_NEVER
+    )
+    of_steps = [of_failure(found, trace) for found in steps]
+    of_values = []
+    if lost is not None and lost.graph_task < consequences:
+        of_values.append(of_failure(lost, trace))
+    if explained is not None and explained.graph_task < consequences and not explained.is_harmless:
+        of_values.append(of_explanation(explained))
+    is_by_itself = explained is not None and _is_by_itself(trace, explained)
+    yield from of_values + of_steps if is_by_itself else of_steps + of_values
+
+
+def _is_by_itself(trace: Trace, explained: Explanation) -> bool:
+    """Whether a derivative was infinite at a point though training had gone well until then.
+
+    What is wrong with steps is something else then.
+    """
+    known = trace.losses()
+    before = [abs(known[each]) for each in known if each < explained.graph_task]
+    went_well = max(before[-_FEW:], default=0.0) <= _WORSE * max(before[:_FEW], default=0.0)
+    return explained.is_at_a_point and not explained.is_harmless and went_well
 
 
 def _others(trace: Trace, wrong: Failure) -> str:

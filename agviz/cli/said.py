@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.cli.console import write
 
@@ -13,23 +13,29 @@ if TYPE_CHECKING:
 
     from agviz.analysis.verdict import Verdict
 
+_MOST_WORDS: Final = 110
+"""Of an answer that is read aloud, but for the lines of code."""
+
 
 def show(found: Sequence[Verdict], console: Console, *, verbose: bool = False) -> None:
-    """Print verdicts, one below the other.
+    """Print verdicts, one below the other; of later ones the heading suffices where all are long.
 
     Args:
         found: them.
         console: where to.
         verbose: print what they rest on as well.
     """
+    words = 0
     for number, verdict in enumerate(found):
         if number:
             console.print()
+        words += len(f"{verdict.heading} {verdict.line} {verdict.paragraph}".split())
         outcome = verdict.outcome
         write(f"{outcome.glyph} {verdict.heading}", console, indent=0, style=outcome.style)
         write(verdict.line, console)
         write(verdict.source, console, indent=6, style="cyan")
-        write(verdict.paragraph, console)
+        if verbose or not number or words <= _MOST_WORDS:
+            write(verdict.paragraph, console)
         if verbose and verdict.details:
             console.print()
             for line in verdict.details:

@@ -331,11 +331,14 @@ class Trace:
 
     def last_forward_ops(self, limit: int) -> list[ForwardOpRow]:
         """The last ``limit`` of them in the recording, in order."""
+        # More may be written while it is read.
+        ((last,),) = self._database.integers("SELECT COALESCE(MAX(id), -1) FROM forward_op")
         return forward.read(
             self._database,
             self._contents(),
-            "id > (SELECT MAX(id) FROM forward_op) - ? ORDER BY id",
-            max(limit, 0),
+            "id > ? AND id <= ? ORDER BY id",
+            last - max(limit, 0),
+            last,
         )
 
     def forward_nonfinite(

@@ -1,8 +1,8 @@
-"""What is found in the steps of a run, the cause before its consequences."""
+"""What is found in the steps of a run: causes before consequences, and what stops all first."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps import (
     clearing,
@@ -27,6 +27,16 @@ from agviz.analysis.steps.run import RunSteps
 if TYPE_CHECKING:
     from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.reader import Trace
+
+
+_OF_A_PART: Final = frozenset(
+    {"divided again", "flagged", "frozen", "frozen by name", "frozen, moved", "held twice"}
+    | {"not clipped", "not held", "still", "sharing", "unfrozen", "unregistered"}
+    | {"weighed"}
+)
+"""Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
+_WITHOUT_EFFECT: Final = _OF_A_PART - {"held twice", "not clipped", "sharing", "weighed"}
+"""Those of them that make no loss grow, and nothing NaN."""
 
 
 def found_in_steps(trace: Trace) -> list[StepFinding]:
@@ -70,8 +80,11 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     ]
     if not any(found.kind in {"replaced", "unregistered", "frozen"} for found in causes):
         causes += holding.without_gradient(run)
+    causes.sort(key=lambda found: found.kind in _OF_A_PART)
+    if any(found.kind not in _WITHOUT_EFFECT for found in causes):
+        return causes
     trends = [*rates.diverging(run)] or [*falling.falling(run)]
-    return causes or trends or [*spoiling.spoilt(run)] or [*spoiling.buffers(run)]
+    return [*(trends or [*spoiling.spoilt(run)] or spoiling.buffers(run)), *causes]
 
 
 def note_on_steps(trace: Trace) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import (
     calls,
+    catching,
     conditions,
     is_schedule,
     is_step,
@@ -37,8 +38,16 @@ def idle(run: RunSteps) -> Iterator[StepFinding]:
     written = calls(run.trace, frame, is_step)
     remedy = "Call optimizer.step() after backward if they are to be trained."
     if len(written) == 1 and frame is not None:
+        hidden = catching(run.trace, frame, written[0])
         frame = written[0]
-        remedy = f"{_why_not(run, frame)} Let it be called after backward."
+        remedy = _why_not(run, frame)
+        if hidden is not None:
+            remedy = (
+                f"Line {frame.line} calls step, but what comes between it and backward raises each"
+                f" time, and except in line {hidden.line} hides that. Unless it is meant, as in a"
+                " dry run, print the exception there."
+            )
+            frame = hidden
     yield StepFinding(
         kind="never steps",
         heading=f"{names} never {'steps' if len(run.idle) == 1 else 'step'}",
@@ -60,7 +69,10 @@ def _why_not(run: RunSteps, step: Frame) -> str:
     """Why a step that is written in one line never came, as far as the text tells."""
     tests = conditions(run.trace, step)
     if not tests:
-        return f"Line {step.line} calls step, but the program never came there."
+        return (
+            f"Line {step.line} calls step, but the program never came there: look for what ends"
+            " each turn before it (continue, return, an exception that is caught)."
+        )
     test = tests[-1] if len(tests[-1]) <= _LONGEST else f"{tests[-1][:_LONGEST]}…"
     if "%" in test:
         often = "with too few batches, or a count that begins anew, it never is"

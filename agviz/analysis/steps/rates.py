@@ -89,13 +89,14 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                 yield loaded
                 continue
             by += "" if made is None else f"(made at {made}) "
+            given = "" if lines else _worked_out(run, each)
             yield StepFinding(
                 kind="rate 0",
                 heading=f"the learning rate of {each.name} is 0 in all {len(known):,} steps",
-                frame=frame,
+                frame=each.made if given else frame,
                 paragraph=(
                     f"No step of {each.name} can change anything: its learning rate is 0{_set(by)}."
-                    f" {_OF_FACTOR if lines else _WHAT_SETS_IT}"
+                    f" {given or (_OF_FACTOR if lines else _WHAT_SETS_IT)}"
                 ),
             )
             continue
@@ -154,9 +155,9 @@ def _loaded(run: RunSteps, each: Stepping, schedules: Sequence[Frame]) -> StepFi
     """The rate of 0 that a state dict brought; None: the program's text does not show it."""
     lines = calls(run.trace, each.stepped, is_load)
     written = _written(run, each)
-    if len(lines) != 1 or (schedules and not written):
+    if len(lines) != 1 or not written:  # what it was made with may be 0 already
         return None
-    was = f", though it was made with {number(written)}" if written else ""
+    was = f", though it was made with {number(written)}"
     also = ""
     if schedules:
         also = f" The scheduler that steps in line {schedules[0].line} may have set it, too."
@@ -174,18 +175,35 @@ def _loaded(run: RunSteps, each: Stepping, schedules: Sequence[Frame]) -> StepFi
 
 def _written(run: RunSteps, each: Stepping) -> float:
     """The learning rate that is written where an optimizer is made; 0: no number is."""
-    rates: list[float] = []
+    given = _given(run, each)
+    value = given.value if isinstance(given, ast.Constant) else None
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _given(run: RunSteps, each: Stepping) -> ast.expr | None:
+    """What stands for the learning rate where an optimizer is made; None: not one thing."""
+    rates: list[ast.expr] = []
 
     def fits(call: ast.Call, name: str) -> bool:
         given = {word.arg: word.value for word in call.keywords}.get("lr")
         if name.rpartition(".")[2] != each.name or call.lineno != getattr(each.made, "line", -1):
             return False
-        if isinstance(given, ast.Constant) and isinstance(given.value, int | float):
-            rates.append(float(given.value))
+        rates.extend([] if given is None else [given])
         return True
 
     calls(run.trace, each.made, fits)
-    return rates[0] if len(rates) == 1 else 0.0
+    return rates[0] if len(rates) == 1 else None
+
+
+def _worked_out(run: RunSteps, each: Stepping) -> str:
+    """That a rate of 0 may be worked out where an optimizer is made, in sentences; empty: not."""
+    given = _given(run, each)
+    if given is None or isinstance(given, ast.Constant):
+        return ""
+    text, loads = ast.unparse(given), calls(run.trace, each.stepped, is_load)
+    why = ": // gives whole numbers, perhaps 0; divide by /" if "//" in text else ""
+    loaded = f" If line {loads[0].line} ran, look at what it loaded, too." if loads else ""
+    return f"It is made with lr={text}{why}.{loaded}"
 
 
 def _set(by: str) -> str:
@@ -316,7 +334,7 @@ def _leap(run: RunSteps) -> StepFinding | None:
 
 def _remedy(run: RunSteps, each: Stepping, gradient: float) -> str:
     """What to do about a gradient, besides a smaller rate, in the second half of a sentence."""
-    lines = clips(run.trace, each.stepped)
+    lines = clips(run.trace, each.optimizer.stepped)
     if len(lines) == 1 and gradient > BEYOND * lines[0][1]:
         frame, limit = lines[0]
         if (gone := used_up(run.trace, frame)) is not None:
@@ -334,7 +352,7 @@ def _remedy(run: RunSteps, each: Stepping, gradient: float) -> str:
 
 def _clip_of_nothing(run: RunSteps, each: Stepping, gradient: float) -> Frame | None:
     """The line that is to clip a gradient, and is given no parameters; None: there is none."""
-    lines = clips(run.trace, each.stepped)
+    lines = clips(run.trace, each.optimizer.stepped)
     if len(lines) != 1 or gradient <= BEYOND * lines[0][1]:
         return None
     return lines[0][0] if used_up(run.trace, lines[0][0]) is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -67,6 +68,11 @@ class Stepping(NamedTuple):
     def is_torchs(self) -> bool:
         """Whether what it does is known by its class; one of the program's may do anything."""
         return self.name in _TORCHS
+
+    @property
+    def is_normalising(self) -> bool:
+        """Whether it divides gradients by averages of their size, as far as its class tells."""
+        return self.is_torchs and self.name not in {"ASGD", "LBFGS", "SGD"}
 
     @property
     def moves(self) -> bool:
@@ -156,11 +162,25 @@ class RunSteps:
             return []
         first = min(each.steps[0].graph_task for each in self.optimizers)
         after = len(self.passes.after(first))
-        return [
-            row
-            for row in self.trace.unheld_leaves()
-            if not row.is_moved and row.passes * 4 >= after
-        ]
+        rows = [row for row in self.trace.unheld_leaves() if not row.is_moved]
+        rows = [row for row in rows if row.passes * 4 >= after]
+        return [row for row in rows if not row.name or row.name in self._reached_before_steps]
+
+    @cached_property
+    def _reached_before_steps(self) -> set[str]:
+        """What the last passes led to after which an optimizer stepped.
+
+        What gets gradients at other times only is looked at: to score layers, to attack inputs.
+        """
+        tasks = {
+            task
+            for each in self.optimizers
+            for last, taken in itertools.pairwise([None, *each.steps][-_FEW:])
+            if taken is not None
+            for task in self.passes_between(last, taken).ids[-_FEW:]
+        }
+        rows = (row for task in tasks for row in self.trace.parameters(task))
+        return {row.name for row in rows if row.node is not None}
 
     @cached_property
     def losses(self) -> Mapping[int, float]:

@@ -6,13 +6,15 @@ import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import called_name, container_name, parsed, with_functions
-from agviz.traces.rows import Frame
+from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from agviz.traces.reader import Trace
 
+_MOST_DEEP: Final = 4
+"""Calls inside of calls that are followed by name."""
 BEYOND: Final = 1.01
 """Times the norm that gradients are clipped to; a gradient that nothing clipped is what it was to a
 hundredth."""
@@ -139,19 +141,51 @@ def conditions(trace: Trace, line: Frame) -> list[str]:
     ]
 
 
+def catching(trace: Trace, before: Frame, after: Frame) -> Frame | None:
+    """The ``except`` that alone keeps a program from a later line; None: another reason may."""
+    lines = trace.source(after.file)
+    for function, node in with_functions(parsed(lines)):
+        if not isinstance(node, ast.Try) or not node.handlers or before.file != after.file:
+            continue
+        body = range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1)
+        kinds = {type(one) for part in node.body for one in ast.walk(part)}
+        again = any(isinstance(one, ast.Raise) for each in node.handlers for one in ast.walk(each))
+        if before.line in body and after.line in body and kinds.isdisjoint(_LEAVING) and not again:
+            line = node.handlers[0].lineno
+            return Frame(after.file, line, function, False, lines[line - 1].strip())
+    return None
+
+
+_LEAVING: Final = (ast.Break, ast.Continue, ast.If, ast.Raise, ast.Return)
+
+
 def is_clip(_call: ast.Call, name: str) -> bool:
     """Whether it is ``clip_grad_norm_`` or the like."""
     return "clip_grad" in name
 
 
-def clips(trace: Trace, beside: Frame | None) -> list[tuple[Frame, float]]:
-    """The calls of ``clip_grad_norm_`` in the file of a frame, with the norm where it is a number.
+def near(
+    trace: Trace, stack: Sequence[Frame], fits: Callable[[ast.Call, str], bool]
+) -> list[Frame]:
+    """Those of :func:`calls` that run where a stack is: in a function of it, or that it calls.
 
-    Args:
-        trace: holds the text of the file.
-        beside: of the program's own code; None: empty.
+    What stands in another function may be of a stage that this run does not have.
     """
-    limits: list[float] = []
+    beside = visible(stack)
+    nodes = [] if beside is None else list(with_functions(parsed(trace.source(beside.file))))
+    called = {
+        (function, called_name(node)) for function, node in nodes if isinstance(node, ast.Call)
+    }
+    inside = {"" if beside is None else beside.function}
+    for _ in range(_MOST_DEEP):
+        inside |= {name for function, name in called if function in inside}
+    inside |= {frame.function for frame in stack}
+    return [line for line in calls(trace, beside, fits) if line.function in inside]
+
+
+def clips(trace: Trace, stack: Sequence[Frame]) -> list[tuple[Frame, float]]:
+    """The calls of ``clip_grad_norm_`` near a stack, with the norm where it is a number."""
+    limits: dict[int, float] = {}
 
     def fits(call: ast.Call, name: str) -> bool:
         given = {word.arg: word.value for word in call.keywords}.get("max_norm")
@@ -159,10 +193,10 @@ def clips(trace: Trace, beside: Frame | None) -> list[tuple[Frame, float]]:
         number = limit.value if isinstance(limit, ast.Constant) else None
         if not name.endswith("clip_grad_norm_") or not isinstance(number, int | float):
             return False
-        limits.append(float(number))
+        limits[call.lineno] = float(number)
         return True
 
-    return list(zip(calls(trace, beside, fits), limits, strict=True))
+    return [(line, limits[line.line]) for line in near(trace, stack, fits)]
 
 
 _ITERATORS: Final = frozenset(
@@ -242,6 +276,24 @@ def is_set_to_zero(trace: Trace, beside: Frame | None) -> bool:
         return is_kept or name.endswith(("grad.zero_", "_foreach_zero_"))
 
     return bool(calls(trace, beside, fits))
+
+
+_AVERAGES: Final = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg")
+"""What optimizers of torch call tensors of their state."""
+
+
+def state_written(trace: Trace, beside: Frame | None) -> Frame | None:
+    """The first line of the file of a frame that writes to an average of an optimizer's state."""
+    lines = trace.source(beside.file) if beside is not None else []
+    for function, node in with_functions(parsed(lines)):
+        each = node.value if isinstance(node, ast.Attribute) and node.attr.endswith("_") else node
+        if not isinstance(each, ast.Subscript) or not isinstance(each.slice, ast.Constant):
+            continue
+        is_written = each is not node or isinstance(each.ctx, ast.Store)
+        if is_written and each.slice.value in _AVERAGES and beside is not None:
+            source = lines[each.lineno - 1].strip()
+            return Frame(beside.file, each.lineno, function, False, source)
+    return None
 
 
 def is_load(_call: ast.Call, name: str) -> bool:

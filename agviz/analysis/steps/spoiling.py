@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.explanation import explain
@@ -14,7 +15,7 @@ from agviz.analysis.program_writes import (
     nonfinite_write,
 )
 from agviz.analysis.steps.finding import StepFinding, listed, parameters
-from agviz.analysis.steps.source_calls import calls, is_new_scale
+from agviz.analysis.steps.source_calls import calls, is_new_scale, state_written
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -22,11 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping, TakenStep
+    from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, Frame
 
 _LEAST: Final = 3
 _SMALLEST: Final = {"float16": 2.0**-25, "bfloat16": 2.0**-134}
 """Half of the smallest number above 0 of a dtype: what is not larger is 0 in it."""
+_MODEST: Final = 0.1
+"""Of its norm: a step that changed a parameter by less is not too large."""
+_LEAST_EPS: Final = 1e-20
+_LARGEST: Final = 1e15
+"""A gradient whose square float32 still holds."""
 _STATISTICS: Final = ("running_mean", "running_var")
 
 
@@ -76,12 +83,13 @@ def spoilt(run: RunSteps) -> Iterator[StepFinding]:
         )
     elif is_step:
         heading = f"a step of {by.name} made {parameters(names)} non-finite"
-        did = f"{until}: the step did it. {_why(by, names)}"
+        did = f"{until}: the step did it. {_why(run.trace, by, names)}"
+        frame = state_written(run.trace, by.stepped) or frame
     else:
         heading = f"{parameters(names)} became non-finite, in a step of {by.name} or after it"
         did = (
             f"{until}. Whether the step did it or what else writes to it was not measured."
-            f" {_why(by, names)}"
+            f" {_why(run.trace, by, names)}"
         )
     when = f"before backward pass {seen}" if seen >= 0 else "at the end of the recording"
     yield StepFinding(
@@ -127,7 +135,9 @@ def _write(run: RunSteps, names: Sequence[str]) -> ForwardOpRow | None:
     )
 
 
-def _why(by: Stepping, names: Sequence[str]) -> str:
+def _why(trace: Trace, by: Stepping, names: Sequence[str]) -> str:
+    if not by.is_torchs:
+        return "Its step is the program's own: look at what that divides by."
     eps = by.steps[-1].fact.eps
     dtypes = {row.dtype for row in by.held if row.name in names}
     half = next((dtype for dtype in dtypes if dtype in _SMALLEST), None)
@@ -143,13 +153,25 @@ def _why(by: Stepping, names: Sequence[str]) -> str:
             f" gradient: {by.name} divides by 0. Keep parameters in float32 under autocast, or take"
             " a larger eps."
         )
-    rates = [taken.fact.most_rate for taken in by.steps if taken.fact.most_rate is not None]
-    rate = f" of {number(max(rates))}" if rates else ""
-    kind = f" in {half}" if half else ""
-    return (
-        f"Usual reasons: a learning rate{rate} that is too large, an eps that is too small, or a"
-        f" second moment that overflows{kind}{at}."
-    )
+    known = [row for taken in by.steps for row in taken.sample if row.change is not None]
+    rate = max((taken.fact.most_rate or 0.0 for taken in by.steps), default=0.0)
+    moved = max((row.change / row.norm for row in known if row.change and row.norm), default=1.0)
+    largest = max((row.gradient or 0.0 for row in known), default=math.inf)
+    usual = [
+        f"a learning rate of {number(rate)} that is too large" * (moved > _MODEST),
+        "an eps that is too small" * (eps is None or eps < _LEAST_EPS or bool(half)),
+        f"a second moment that overflows{f' in {half}' if half else ''}"
+        * (largest > _LARGEST or bool(half)),
+    ]
+    written = state_written(trace, by.stepped)
+    if written is not None:
+        return f"Line {written.line} writes to its averages: look at what it leaves there first."
+    if not any(usual):
+        return (
+            f"Its rate, its eps and the gradients were moderate{at}: look at its averages, which"
+            " load_state_dict, or a write to its state, may have spoilt."
+        )
+    return f"Usual reasons: {', or '.join(filter(None, usual))}{at}."
 
 
 def buffers(run: RunSteps) -> Iterator[StepFinding]:

@@ -47,7 +47,7 @@ def still(run: RunSteps) -> Iterator[StepFinding]:
             else "Look at what gives that group its lr."
         )
         yield StepFinding(
-            kind="rate 0",
+            kind="still",
             heading=f"the learning rate of a group of {each.name} is 0 in all {len(facts):,} steps",
             frame=written or each.made,
             paragraph=(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_clip, used_up
+from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_clip, near, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -80,7 +80,7 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
         left = _left(run, each)
         if left is None:
             continue
-        lines = calls(run.trace, each.stepped, is_clip)
+        lines = near(run.trace, each.optimizer.stepped, is_clip)
         frame = lines[0] if len(lines) == 1 else each.stepped
         of_others = _scale_of_others(run, left)
         if left.change > _STILL and not of_others:
@@ -101,6 +101,11 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                     " same. Call scaler.scale(loss).backward() here, too."
                 ),
             )
+        elif each.is_normalising and left.rate <= _STILL / 10:
+            if left.rate <= _STILL / 100:
+                yield _too_slow(each, left)  # else such a rate may be meant, as to tune by feedback
+        elif left.change <= _STILL * left.share:
+            yield _too_slow(each, left)
         elif left.scale > 1 and not _is_unscaled(run, each, lines):
             yield StepFinding(
                 kind="clipped",
@@ -134,6 +139,26 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
             )
 
 
+def _too_slow(each: Stepping, left: _Left) -> StepFinding:
+    """That the rate is too small, whatever comes of the gradients."""
+    why = (
+        f"the size of gradients hardly matters to {each.name}, which divides by it"
+        if each.is_normalising
+        else "the whole of it would have moved them by too little as well"
+    )
+    return StepFinding(
+        kind="too slow",
+        heading=f"steps of {each.name} change next to nothing (learning rate {number(left.rate)})",
+        frame=each.made,
+        paragraph=(
+            f"At each of {plural(left.steps, 'step')} of {each.name} that were measured, no"
+            f" parameter changed by more than {left.change:.1g} of its norm. Take a larger learning"
+            f" rate. Only {left.share:.1g} of the gradient that backward had computed was left"
+            f" then, as by clipping or a loss scale, but that is not the reason: {why}."
+        ),
+    )
+
+
 def _is_unscaled(run: RunSteps, each: Stepping, clips: Sequence[Frame]) -> bool:
     """Whether a line before those that clip unscales gradients."""
     found = calls(run.trace, each.stepped, lambda _, name: name.endswith(".unscale_"))
@@ -145,8 +170,8 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
     if len(run.optimizers) != 1:
         return
     each = run.optimizers[0]
-    lines = clips(run.trace, each.stepped)
-    if len(lines) != 1 or len(calls(run.trace, each.stepped, is_clip)) != 1:
+    lines = clips(run.trace, each.optimizer.stepped)
+    if len(lines) != 1 or len(near(run.trace, each.optimizer.stepped, is_clip)) != 1:
         return
     (frame, limit), beyond, last = lines[0], [], None
     for taken in each.steps:
@@ -200,6 +225,7 @@ class _Left(NamedTuple):
     """The largest norm of a gradient that a pass computed, without the scale."""
     graph_task: int
     """The last pass of those that were looked at."""
+    rate: float
 
 
 def _scale_of_others(run: RunSteps, left: _Left) -> float:
@@ -251,7 +277,8 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
             break
     if steps < _LEAST or max(shares) > _SHRUNK:
         return None
-    return _Left(steps, max(shares), max(changes), scale, largest, seen)
+    rate = max((taken.fact.most_rate or 0.0 for taken in each.steps), default=0.0)
+    return _Left(steps, max(shares), max(changes), scale, largest, seen, rate)
 
 
 def _is_used_first(run: RunSteps, names: set[str]) -> bool:

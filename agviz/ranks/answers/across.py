@@ -57,9 +57,8 @@ def _found(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[RankVerdict]:
         mixed = exchanged(run) or mixed
     # Where ranks did not come to their end, gradients of the last passes were never reduced.
     apart = unequal(run) if wrong is None and rates is None else None
-    for answer in (mixed, nonfinite(run), rates, apart, late):
-        if answer is not None:
-            yield answer
+    answers = filter(None, (mixed, nonfinite(run), rates, apart, late))
+    yield from sorted(answers, key=lambda answer: not answer.verdict.is_found)
 
 
 _GOOD: Final = (

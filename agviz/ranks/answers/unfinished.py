@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.failure import failing
 from agviz.analysis.hang import STILL_NS, Hang
 from agviz.analysis.outcome import Outcome
-from agviz.analysis.outside import Outside
+from agviz.analysis.outside import Outside, outside
 from agviz.analysis.place import described, place
 from agviz.analysis.raised import RaisedException
 from agviz.analysis.source import source_line
-from agviz.analysis.verdict import Verdict, verdicts
+from agviz.analysis.verdict import Verdict, of_failure, verdicts
 from agviz.ranks.answers import collectives
 from agviz.ranks.answers.ends import End, in_words, of
 from agviz.ranks.answers.found import (
@@ -261,12 +261,15 @@ def _without_gradient(run: Run, rank: int) -> tuple[str, ...]:
 
 
 def _exited(run: Run, cut: list[RankEnd], ended: Mapping[int, RankEnd]) -> RankVerdict | None:
-    """A rank that ended itself in the midst of a pass: launchers then end the others."""
+    """A rank that ended itself, in a pass or between two: launchers then end the others."""
     for one in cut:
         with run.folder.trace(one.rank) as trace:
             found = verdicts(trace)[0]
             has_left = any(dump.reason == EXIT for dump in trace.dumps())
-            if not (has_left and found.is_found and isinstance(found.basis, Hang)):
+            is_inside = found.is_found and isinstance(found.basis, Hang)
+            if not is_inside and (between := outside(trace)) is not None and between.is_exit:
+                found = of_failure(between, trace)
+            if not has_left or not isinstance(found.basis, Hang | Outside):
                 continue
             node = _node_of(trace, found)
         gone = [rank for rank in sorted(ended) if rank != one.rank]
@@ -291,8 +294,8 @@ def _died(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdict:
     if node is not None:
         where = f" in backward pass {number}, in {place(node)}"
     said = (
-        "Its recording ends without an exception or an exit: it was killed (out of memory, SIGKILL)"
-        " or crashed in C++."
+        "Its recording ends without an exception or an exit: a signal killed it (SIGTERM, SIGKILL"
+        " as for want of memory), or it crashed in C++."
     )
     if node is not None:
         said += f" {described(node)} was the last node that started."
@@ -524,7 +527,7 @@ def _missing(run: Run, differ: CollectiveMismatch, ended: Mapping[int, RankEnd])
         said += (
             " If it had fewer batches, give all ranks as many, or use"
             " torch.distributed.algorithms.join.Join; else look for what ended its loop there: a"
-            " break, a return, or an exception that was caught."
+            " break, a return, sys.exit, or an exception that was caught."
         )
     if frame is None or left:
         frame = waits_at

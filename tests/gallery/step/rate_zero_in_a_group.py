@@ -1,6 +1,6 @@
 """A rate of 0 is given to a group in the place of a weight decay of 0.
 
-finding: rate 0
+finding: still
 """
 
 from typing import Any
