@@ -42,6 +42,9 @@ class BackwardTwice:
     """The node through which it came into the shared graph, and the first that it met there; None
     where the whole graph is shared, or where it is not known."""
 
+    is_carried: bool = True
+    """Whether an optimizer stepped between the two, or the line that made what they share ran once
+    more; if not, both may be of one step."""
     kept: PutAway | None = None
     """Where the program keeps what an earlier step left; None: its text does not show one line."""
     memoised: Memoised | None = None
@@ -64,7 +67,8 @@ class BackwardTwice:
     @property
     def _carried(self) -> Frame | None:
         """The line that made what an earlier step left, in the function that calls backward."""
-        if self.entry is None or self.call is None or self.call != self.first_call:
+        is_same = self.call is not None and self.call == self.first_call
+        if self.entry is None or self.call is None or not (is_same and self.is_carried):
             return None
         made = [frame for frame in self.entry[1].stack if not frame.hidden]
         here = self.call.file, self.call.function
@@ -113,7 +117,7 @@ class BackwardTwice:
                 " to serve several calls."
             )
         if self.entry is None:
-            return "Call backward once, or pass retain_graph=True to the first call."
+            return "Call backward once, or pass retain_graph=True to all calls but the last."
         if self.kept is not None:
             name, container = self.kept.name, self.kept.container
             into = f"put into {container}" if container else "kept from step to step"
@@ -122,15 +126,15 @@ class BackwardTwice:
                 f" {'Put in' if container else 'Carry on'} {name}.detach(), or compute it anew in"
                 " each step."
             )
-        if is_same:
+        if is_same and self.is_carried:
             return (
                 "Carry it over from step to step without its graph, by detach(), or compute it anew"
                 " in each step; retain_graph=True is for one graph that is meant to serve several"
                 " backward passes."
             )
         return (
-            "Add the losses and call backward once, or pass retain_graph=True to the first call; if"
-            " the first is not meant to be part of the second, detach() what they share."
+            "Add the losses and call backward once, or pass retain_graph=True to all calls but the"
+            " last; if the first is not meant to be part of the second, detach() what they share."
         )
 
     def details(self) -> Iterator[str]:
@@ -185,7 +189,14 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
         nodes=trace.graph_task(graph_task).nodes,
         entry=_entry(trace, graph_task, node.index, shared),
     )
-    if found.entry is not None:
+    if found.entry is not None and first is not None:
+        own = {
+            each.frame
+            for each in trace.nodes(graph_task)
+            if each.sequence_nr is not None and each.index not in shared
+        }
+        is_later = _steps(trace, first) < _steps(trace, graph_task)
+        found = replace(found, is_carried=is_later or found.entry[1].frame in own)
         memo = memoised(trace, found.entry[1], found.call)
         if memo is not None:
             return replace(found, memoised=memo)
@@ -198,6 +209,10 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     if kept is None and inside is not None:
         kept = kept_on_object(trace.source(inside.file), inside)
     return replace(found, kept=kept)
+
+
+def _steps(trace: Trace, graph_task: int) -> int:
+    return trace.optimizer_steps_before(trace.graph_tasks.root(graph_task))
 
 
 def _call(trace: Trace, graph_task: int) -> Frame | None:

@@ -101,7 +101,9 @@ class InplaceModification:
         op = self.changes[0] if self.changes else None
         if op is None and self.saved is not None and self.saved.parameter:
             is_step = f"{_AFTER_STEP} If no step did it"
-            none = "No optimizer had stepped, so something else wrote to it"
+            since = " since that forward" if self.is_recorded else ""
+            hook = ", as a hook of the backward pass may" if self.is_recorded else ""
+            none = f"No optimizer had stepped{since}, so something else wrote to it{hook}"
             other = "a clamp, a copy into it or an initialisation belongs after the backward pass"
             return f"{is_step if self.has_stepped else none}: {other}."
         if _is_step(op):
@@ -176,9 +178,17 @@ def modified(trace: Trace, graph_task: int, node: NodeRow, message: str) -> Inpl
         message=message,
         changes=changes,
         is_recorded=bool(trace.forward_ops(limit=1)),
-        has_stepped=trace.optimizer_steps_before(trace.graph_tasks.root(graph_task)) > 0,
+        has_stepped=_has_stepped(trace, graph_task, node),
         last=None if saved is None or changes or saved.parameter else _last(trace, node, saved),
     )
+
+
+def _has_stepped(trace: Trace, graph_task: int, node: NodeRow) -> bool:
+    """Whether an optimizer stepped since the forward of a node; ever, where that is not known."""
+    maker = trace.forward_op(graph_task, node.index)
+    if maker is None:
+        return trace.optimizer_steps_before(trace.graph_tasks.root(graph_task)) > 0
+    return any(step.time_ns > maker.time_ns for step in trace.optimizer_steps())
 
 
 def _changes(

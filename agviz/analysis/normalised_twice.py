@@ -34,6 +34,9 @@ class Loss(NamedTuple):
     takes: str
     """What it does with what it is given, or takes it for."""
     remedy: str
+    meant_with: frozenset[str] = frozenset()
+    """Kinds of nodes that show that probabilities are meant, where they take nothing else with a
+    graph."""
 
     def heading(self, function: str) -> str:
         """What the loss was given, by the function that gave the probabilities."""
@@ -53,6 +56,8 @@ _RESHAPING: Final = (
     *("Alias", "Clone", "Expand", "Index", "Permute", "Reshape", "Select", "Slice", "Split"),
     *("Squeeze", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView", "Unsqueeze", "View"),
 )
+_CONSTANT: Final = frozenset({"Add", "Sub", "Rsub"})
+"""What makes 1 - p of -p, where it is given a number."""
 LOSSES: Final = (
     Loss(
         "cross_entropy",
@@ -77,7 +82,9 @@ LOSSES: Final = (
         "log probabilities",
         "takes what it is given for logarithms of probabilities: without the log the loss is"
         " negative, and its gradient is the same however wrong the prediction is",
-        "Use log_softmax instead, or cross_entropy of the logits",
+        "If not just that is meant (1 - p is a loss, too), use log_softmax instead, or"
+        " cross_entropy of the logits",
+        _CONSTANT,
     ),
     Loss(
         "kl_div",
@@ -159,7 +166,7 @@ class _Graph:
                 return None
             below = _past_views(self._below(below), self._names.__getitem__, self._below)
         found = probabilities(below, self._names.__getitem__, self._below) if loss.nodes else None
-        if found is None:
+        if found is None or self._is_meant(node, loss):
             return None
         at, made = (self._trace.node(self._task, each) for each in (node, found[0]))
         place = "" if made.frame is None else f" at {made.frame}"
@@ -170,6 +177,14 @@ class _Graph:
             frame=at.frame or made.frame,
             paragraph=loss.paragraph(found[1], place),
             evidence=(f"node {at.index} ({at.name}) leads to node {made.index} ({made.name})",),
+        )
+
+    def _is_meant(self, node: int, loss: Loss) -> bool:
+        taking = [edge.producer for edge in self._trace.edges_into(self._task, node)]
+        return any(
+            _kind(self._names[taker]) in loss.meant_with
+            and len(self._trace.edges_from(self._task, taker)) == 1
+            for taker in taking
         )
 
     def _below(self, node: int) -> int | None:

@@ -40,6 +40,9 @@ class RefusedCall:
     cut: ForwardOpRow | None = None
     """The last function of the recorded forward that took what requires a gradient and gave what
     does not; None: there is none, or the forward was not recorded."""
+    beside: ForwardOpRow | None = None
+    """The last one whose result has a graph, without the leaves that were cut, and is not in the
+    loss; None: there is none."""
     graphless: Frame | None = None
     """The line of ``autograd.grad`` without ``create_graph``, where that was the pass before."""
     suspended: Frame | None = None
@@ -54,7 +57,7 @@ class RefusedCall:
         """The line to look at: where gradients were turned off, the graph was cut, or the call."""
         if self.disabled is not None:
             return self.disabled
-        return (None if self.cut is None else self.cut.frame) or self.call
+        return (None if self.cut is None or self.beside else self.cut.frame) or self.call
 
     @property
     def heading(self) -> str:
@@ -67,7 +70,7 @@ class RefusedCall:
             if self.grad_enabled is False:
                 at = "" if self.disabled is None else f" from {self.disabled}"
                 return f"no graph: gradients were off{at}"
-            if self.cut is not None:
+            if self.cut is not None and self.beside is None:
                 return f"no graph: it was cut at {self.cut.line}"
             return "no graph: the loss requires no gradient"
         if _NOT_SCALAR in self.message:
@@ -107,7 +110,14 @@ class RefusedCall:
             )
         elif self.cut is not None:
             off = "" if self.cut.grad_enabled else ", under no_grad"
-            yield f"{self.cut.name} took what requires a gradient and gave what does not{off}."
+            at = "" if self.beside is None or self.cut.line is None else f" at {self.cut.line}"
+            yield f"{self.cut.name}{at} took what requires a gradient and gave what does not{off}."
+            if self.beside is not None:
+                yield (
+                    f"But what {self.beside.name} gave at {self.beside.line} still requires one, of"
+                    " other parameters, and is not in the loss: look which of both it is meant to"
+                    " be made of."
+                )
         elif self.graphless is not None:
             yield (
                 f"The pass before was autograd.grad at {self.graphless}, without create_graph=True:"
@@ -155,6 +165,7 @@ def refused(trace: Trace) -> RefusedCall | None:
     is_recorded = trace.meta.check_forward
     if calls:
         last = calls[-1]
+        cut, beside = _cut(trace, visible(last.stack)) if last.grad_enabled else (None, None)
         return RefusedCall(
             graph_task=None if last.graph_task == NO_GRAPH_TASK else last.graph_task,
             error=last.error,
@@ -163,7 +174,8 @@ def refused(trace: Trace) -> RefusedCall | None:
             grad_enabled=last.grad_enabled,
             disabled=(disabled := visible(last.disabled)),
             suspended=_suspended(trace, disabled, last.stack),
-            cut=_cut(trace, visible(last.stack)) if last.grad_enabled else None,
+            cut=cut,
+            beside=beside,
             graphless=_graphless(trace, last.graph_task) if last.grad_enabled else None,
             is_recorded=is_recorded,
             count=len(calls),
@@ -215,18 +227,40 @@ def _graphless(trace: Trace, graph_task: int) -> Frame | None:
     return visible(trace.call_site(graph_task))
 
 
-def _cut(trace: Trace, call: Frame | None) -> ForwardOpRow | None:
+def _cut(trace: Trace, call: Frame | None) -> tuple[ForwardOpRow | None, ForwardOpRow | None]:
     """The last function since the last pass that lost the graph, of those that made the loss.
 
-    Where it is not known which did, of all: a metric beside it has no graph either.
+    Where it is not known which did, of all: a metric beside it has no graph either. Besides, the
+    last function whose result still has a graph, of other leaves than were cut, and made no part of
+    the loss.
     """
     ops = trace.forward_ops(NO_GRAPH_TASK)
-    for op in reversed(_behind_loss(trace, call, ops) or ops):
+    behind = _behind_loss(trace, call, ops)
+    for op in reversed(behind or ops):
         tensors = [row for row in op.outputs if not row.is_leaf or not row.requires_grad]
         is_lost = bool(tensors) and not any(row.requires_grad for row in op.outputs)
         if is_lost and any(row.requires_grad for row in op.inputs):
-            return op
-    return None
+            return op, _beside(ops, {each.id for each in behind}, op) if behind else None
+    return None, None
+
+
+def _beside(
+    ops: Sequence[ForwardOpRow], behind: set[int], cut: ForwardOpRow
+) -> ForwardOpRow | None:
+    """The last function whose result has a graph without what was cut, and is not in the loss."""
+    wanted = {row.tensor for row in cut.inputs}
+    lost: set[int] = set()
+    for op in reversed(ops):
+        if op.id == cut.id or not wanted.isdisjoint(row.tensor for row in op.outputs):
+            wanted |= {row.tensor for row in op.inputs}
+            lost |= {row.tensor for row in op.inputs if row.is_leaf and row.requires_grad}
+    found = None
+    for op in ops:
+        if not lost.isdisjoint(row.tensor for row in op.inputs):
+            lost |= {row.tensor for row in op.outputs}
+        elif op.id not in behind and any(row.requires_grad for row in op.outputs):
+            found = op
+    return found
 
 
 def _behind_loss(
@@ -266,6 +300,7 @@ def _behind_loss(
             (frame.file, frame.function) == (call.file, call.function) and frame.line in lines
             for frame in op.stack
         )
+        is_loss &= not any(row.requires_grad for row in op.outputs)
         if made and (is_loss or made & wanted):
             found.append(op)
             wanted |= {row.tensor for row in op.inputs}

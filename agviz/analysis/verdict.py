@@ -17,7 +17,7 @@ from agviz.analysis.growth import growth
 from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.no_progress import no_progress
-from agviz.analysis.nonleaf_gradient import nonleaf_gradient
+from agviz.analysis.nonleaf_gradient import READ_ONLY, nonleaf_gradient
 from agviz.analysis.normalised_twice import normalised_twice
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
@@ -31,6 +31,7 @@ from agviz.analysis.saturation.finding import saturation
 from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
+from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.saturation.finding import Saturation
     from agviz.analysis.slow_shape import SlowShape
-    from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame
@@ -119,7 +119,7 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    found = sorted(_found(trace, graph_task), key=lambda verdict: not verdict.is_found)
+    found = sorted(_found(trace, graph_task), key=lambda one: (not one.is_found, _is_aside(one)))
     if not any(each.is_found and not _is_repeated(each) for each in found):
         shut = saturation(trace, graph_task)  # else it may be what follows
         found = found if shut is None else [of_failure(shut, trace), *found]
@@ -176,6 +176,11 @@ def of_explanation(found: Explanation) -> Verdict:
         details=tuple(found.details()),
         basis=found,
     )
+
+
+def _is_aside(verdict: Verdict) -> bool:
+    """Whether it tells of what harms nothing where the program only looks at it."""
+    return isinstance(verdict.basis, StepFinding) and verdict.basis.kind == READ_ONLY
 
 
 def _is_repeated(verdict: Verdict) -> bool:

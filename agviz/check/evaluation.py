@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from agviz.check.kept_call import CustomFunction, KeptCall
 
+TO_INTEGERS: Final = "a cast to integers"
+"""Stands for a conversion that leaves no fractions."""
 _LOW: Final = (torch.float16, torch.bfloat16, torch.float32, torch.complex32, torch.complex64)
 Point = list[Tensor]
 """Values of the arguments that need a gradient, in the order of their places."""
@@ -160,7 +162,10 @@ class _Operators(TorchDispatchMode):
         self._names.add(name)
         if name in self._skipped:
             return args[0] if name.endswith("_") else args[0].clone()
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if name == "_to_copy" and args[0].is_floating_point() and not result.is_floating_point():
+            self._names.add(TO_INTEGERS)
+        return result
 
 
 @contextlib.contextmanager
