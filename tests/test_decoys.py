@@ -417,3 +417,33 @@ def test_losses_that_go_backward_in_a_loop_carry_nothing_on(tmp_path: Path) -> N
     told = _told(answered(tmp_path / "t.agviz", program, "second time"))
     assert "all calls but the last" in told
     assert "step to step" not in told
+
+
+def test_what_the_program_wrote_itself_is_not_said_of_a_step(tmp_path: Path) -> None:
+    def program() -> None:
+        net = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1))
+        optimizer = torch.optim.SGD(net.parameters(), 0.02)
+        for step in range(60):
+            if step == 20:
+                nn.init.constant_(net[0].bias, -20.0)
+            x = torch.randn(32, 6)
+            optimizer.zero_grad()
+            (net(x) - x[:, :1]).pow(2).mean().backward()
+            optimizer.step()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "is dead" in told
+    assert "wrote to a parameter before it" in told
+    assert "A step has moved" not in told
+
+
+def test_a_block_that_turns_gradients_off_by_the_mode_ends_by_itself(tmp_path: Path) -> None:
+    net = nn.Linear(2, 1).eval()
+
+    def program() -> None:
+        with torch.set_grad_enabled(net.training):
+            net(torch.ones(3, 2)).sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program, "does not require grad"))
+    assert "where net.training is false" in told
+    assert "stays until" not in told

@@ -179,6 +179,7 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     """
     first = _released_by(trace, graph_task, node)
     shared: set[int] = set() if first is None else _shared(trace, graph_task, first)
+    entry = _entry(trace, graph_task, node.index, shared)
     found = BackwardTwice(
         graph_task=graph_task,
         node=node,
@@ -187,25 +188,25 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
         first_call=None if first is None else _call(trace, first),
         shared=len(shared),
         nodes=trace.graph_task(graph_task).nodes,
-        entry=_entry(trace, graph_task, node.index, shared),
+        entry=entry,
     )
-    if found.entry is not None and first is not None:
+    if entry is not None and first is not None:
         own = {
             each.frame
             for each in trace.nodes(graph_task)
             if each.sequence_nr is not None and each.index not in shared
         }
         is_later = _steps(trace, first) < _steps(trace, graph_task)
-        found = replace(found, is_carried=is_later or found.entry[1].frame in own)
-        memo = memoised(trace, found.entry[1], found.call)
+        found = replace(found, is_carried=is_later or entry[1].frame in own)
+        memo = memoised(trace, entry[1], found.call)
         if memo is not None:
             return replace(found, memoised=memo)
     made = found._carried
-    used = None if found.entry is None else visible(found.entry[0].stack)
+    used = None if entry is None else visible(entry[0].stack)
     if made is None or used is None:
         return found
     kept = put_away(trace.source(made.file), made, used)
-    inside = None if found.entry is None else visible(found.entry[1].stack)
+    inside = None if entry is None else visible(entry[1].stack)
     if kept is None and inside is not None:
         kept = kept_on_object(trace.source(inside.file), inside)
     return replace(found, kept=kept)

@@ -45,6 +45,8 @@ class RefusedCall:
     loss; None: there is none."""
     graphless: Frame | None = None
     """The line of ``autograd.grad`` without ``create_graph``, where that was the pass before."""
+    block: str = ""
+    """What decides whether gradients are on in the block that turned them off; empty: nothing."""
     suspended: Frame | None = None
     """The ``yield`` at which a generator waits that has turned gradients off, and is not called."""
     is_recorded: bool
@@ -102,6 +104,12 @@ class RefusedCall:
                     f"{self.suspended.function} is a generator, which waits at its yield"
                     f" ({self.suspended}) inside of that block: until it goes on, gradients are off"
                     " for everybody. Leave the block before yield."
+                )
+                return
+            if self.block:
+                yield (
+                    f"They are off in this block where {self.block} is false: look at what sets"
+                    " it, as eval() without train() after it."
                 )
                 return
             yield (
@@ -173,6 +181,7 @@ def refused(trace: Trace) -> RefusedCall | None:
             call=visible(last.stack),
             grad_enabled=last.grad_enabled,
             disabled=(disabled := visible(last.disabled)),
+            block=_block(trace, disabled),
             suspended=_suspended(trace, disabled, last.stack),
             cut=cut,
             beside=beside,
@@ -201,6 +210,21 @@ def _by_python(trace: Trace) -> RefusedCall | None:
         call=visible(stack),
         is_recorded=trace.meta.check_forward,
     )
+
+
+def _block(trace: Trace, disabled: Frame | None) -> str:
+    """``x`` of the line ``with torch.set_grad_enabled(x):``; empty: it is none."""
+    if disabled is None:
+        return ""
+    found = [
+        ast.unparse(item.context_expr.args[0])
+        for node in ast.walk(parsed(trace.source(disabled.file)))
+        if isinstance(node, ast.With) and node.lineno == disabled.line
+        for item in node.items
+        if isinstance(item.context_expr, ast.Call) and item.context_expr.args
+        if ast.unparse(item.context_expr.func).endswith("set_grad_enabled")
+    ]
+    return found[0] if found and found[0] != "False" else ""
 
 
 def _suspended(trace: Trace, disabled: Frame | None, stack: Sequence[Frame]) -> Frame | None:
