@@ -447,3 +447,64 @@ def test_a_block_that_turns_gradients_off_by_the_mode_ends_by_itself(tmp_path: P
     told = _told(answered(tmp_path / "t.agviz", program, "does not require grad"))
     assert "where net.training is false" in told
     assert "stays until" not in told
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "row"),
+    [((4, 5, 3), None, "row 16 of what Tensor.reshape gave"), ((4, 3), [2, 3, 1, 0], "row 1 of")],
+)
+def test_rows_that_were_put_together_anew_are_no_samples(
+    shape: tuple[int, ...], order: list[int] | None, row: str, tmp_path: Path
+) -> None:
+    def program() -> None:
+        x = torch.randn(shape)
+        x[(3, 1) if order is None else 3] = 0
+        rows = x.reshape(-1, 3) if order is None else x[torch.tensor(order)]
+        nn.Linear(3, 2, bias=False)(rows).pow(2).sum(-1).sqrt().sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert row in told
+    assert "sample" not in told
+
+
+def test_no_targets_are_not_ignored_ones(tmp_path: Path) -> None:
+    def program() -> None:
+        logits = nn.Linear(2, 3)(torch.randn(4, 2))
+        none = torch.zeros(4, dtype=torch.bool)
+        labels = torch.tensor([0, 1, 2, 0])
+        nn.functional.cross_entropy(logits[none], labels[none]).backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "there is no target" in told
+    assert "ignore_index" not in told
+
+
+@pytest.mark.filterwarnings("ignore:std")
+def test_the_deviation_of_one_number_is_not_made_zero(tmp_path: Path) -> None:
+    def program() -> None:
+        rewards = nn.Linear(2, 1)(torch.randn(4, 2))
+        (rewards / rewards.std(1, keepdim=True)).sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "look at its dim" in told
+    assert "correction=0" not in told
+
+
+def test_what_iterates_until_it_is_near_is_not_judged() -> None:
+    class Root(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            y = torch.ones_like(x)
+            while (y * y - x).norm() > 0.02:
+                y = y - 0.1 * (y * y - x)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            (y,) = ctx.saved_tensors
+            return grad / (2 * y)
+
+    x = (torch.rand(6) + 0.3).requires_grad_()
+    report = checked(lambda: Root.apply(x).sum().backward())
+    assert report.outcome is Outcome.NOTHING_UNUSUAL

@@ -552,7 +552,7 @@ def _std(evidence: Evidence) -> Singular | None:
     return Singular(
         "standard deviation of one element",
         "it was taken of a single element, and with Bessel's correction that is 0 / 0",
-        "Take it of two elements or more, or with correction=0.",
+        "Take it of two elements or more: look at its dim, or leave such batches out.",
     )
 
 
