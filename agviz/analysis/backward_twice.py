@@ -196,8 +196,10 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
             for each in trace.nodes(graph_task)
             if each.sequence_nr is not None and each.index not in shared
         }
-        is_later = _steps(trace, first) < _steps(trace, graph_task)
-        found = replace(found, is_carried=is_later or entry[1].frame in own)
+        steps = {
+            trace.optimizer_steps_before(trace.graph_tasks.root(n)) for n in (first, graph_task)
+        }
+        found = replace(found, is_carried=len(steps) > 1 or entry[1].frame in own)
         memo = memoised(trace, entry[1], found.call)
         if memo is not None:
             return replace(found, memoised=memo)
@@ -210,10 +212,6 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     if kept is None and inside is not None:
         kept = kept_on_object(trace.source(inside.file), inside)
     return replace(found, kept=kept)
-
-
-def _steps(trace: Trace, graph_task: int) -> int:
-    return trace.optimizer_steps_before(trace.graph_tasks.root(graph_task))
 
 
 def _call(trace: Trace, graph_task: int) -> Frame | None:

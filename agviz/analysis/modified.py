@@ -102,8 +102,7 @@ class InplaceModification:
         if op is None and self.saved is not None and self.saved.parameter:
             is_step = f"{_AFTER_STEP} If no step did it"
             since = " since that forward" if self.is_recorded else ""
-            hook = ", as a hook of the backward pass may" if self.is_recorded else ""
-            none = f"No optimizer had stepped{since}, so something else wrote to it{hook}"
+            none = f"No optimizer had stepped{since}, so something else wrote to it, or a hook"
             other = "a clamp, a copy into it or an initialisation belongs after the backward pass"
             return f"{is_step if self.has_stepped else none}: {other}."
         if _is_step(op):

@@ -34,9 +34,6 @@ class Loss(NamedTuple):
     takes: str
     """What it does with what it is given, or takes it for."""
     remedy: str
-    meant_with: frozenset[str] = frozenset()
-    """Kinds of nodes that show that probabilities are meant, where they take nothing else with a
-    graph."""
 
     def heading(self, function: str) -> str:
         """What the loss was given, by the function that gave the probabilities."""
@@ -57,7 +54,7 @@ _RESHAPING: Final = (
     *("Squeeze", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView", "Unsqueeze", "View"),
 )
 _CONSTANT: Final = frozenset({"Add", "Sub", "Rsub"})
-"""What makes 1 - p of -p, where it is given a number."""
+"""What adds a number, where nothing else that it takes has a graph."""
 LOSSES: Final = (
     Loss(
         "cross_entropy",
@@ -84,7 +81,6 @@ LOSSES: Final = (
         " negative, and its gradient is the same however wrong the prediction is",
         "If not just that is meant (1 - p is a loss, too), use log_softmax instead, or"
         " cross_entropy of the logits",
-        _CONSTANT,
     ),
     Loss(
         "kl_div",
@@ -166,7 +162,7 @@ class _Graph:
                 return None
             below = _past_views(self._below(below), self._names.__getitem__, self._below)
         found = probabilities(below, self._names.__getitem__, self._below) if loss.nodes else None
-        if found is None or self._is_meant(node, loss):
+        if found is None or (loss.name == "nll_loss" and self._is_meant(node)):
             return None
         at, made = (self._trace.node(self._task, each) for each in (node, found[0]))
         place = "" if made.frame is None else f" at {made.frame}"
@@ -179,10 +175,13 @@ class _Graph:
             evidence=(f"node {at.index} ({at.name}) leads to node {made.index} ({made.name})",),
         )
 
-    def _is_meant(self, node: int, loss: Loss) -> bool:
+    def _is_meant(self, node: int) -> bool:
+        """Whether the program makes 1 - p of what ``nll_loss`` gives, -p."""
+        if self._trace.losses().get(self._task, -1.0) < 0:
+            return False  # the number may be what a sum began with
         taking = [edge.producer for edge in self._trace.edges_into(self._task, node)]
         return any(
-            _kind(self._names[taker]) in loss.meant_with
+            _kind(self._names[taker]) in _CONSTANT
             and len(self._trace.edges_from(self._task, taker)) == 1
             for taker in taking
         )

@@ -76,11 +76,11 @@ class ElementPlace:
         if not self.sample:
             return f"index {self.index} of {list(self.shape)}" if self.index else ""
         what = "row" if self.given_by else "sample"
-        said = [f"{what}{'s' if len(self.sample) > 1 else ''} {_and(self.sample)}"]
-        said += [f"of what {self.given_by} gave"] if self.given_by else []
+        of = f" of what {self.given_by} gave" if self.given_by else ""
+        said = [f"{what}{'s' if len(self.sample) > 1 else ''} {_and(self.sample)}{of}"]
         said += map(str, self.position)
         said += [str(self.column)] if self.column is not None else []
-        return ", ".join(said).replace(", of what", " of what", 1)
+        return ", ".join(said)
 
     def met(self) -> ElementPlace:
         """What is known of where it began, where this is only where it was met: the sample."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -214,17 +215,15 @@ def _by_python(trace: Trace) -> RefusedCall | None:
 
 def _block(trace: Trace, disabled: Frame | None) -> str:
     """``x`` of the line ``with torch.set_grad_enabled(x):``; empty: it is none."""
-    if disabled is None:
-        return ""
-    found = [
-        ast.unparse(item.context_expr.args[0])
-        for node in ast.walk(parsed(trace.source(disabled.file)))
-        if isinstance(node, ast.With) and node.lineno == disabled.line
+    nodes = () if disabled is None else ast.walk(parsed(trace.source(disabled.file)))
+    found = (
+        ast.unparse(item.context_expr)
+        for node in nodes
+        if disabled is not None and isinstance(node, ast.With) and node.lineno == disabled.line
         for item in node.items
-        if isinstance(item.context_expr, ast.Call) and item.context_expr.args
-        if ast.unparse(item.context_expr.func).endswith("set_grad_enabled")
-    ]
-    return found[0] if found and found[0] != "False" else ""
+    )
+    matches = (re.search(r"set_grad_enabled\((?!False\))(.+)\)$", text) for text in found)
+    return next((match[1] for match in matches if match), "")
 
 
 def _suspended(trace: Trace, disabled: Frame | None, stack: Sequence[Frame]) -> Frame | None:

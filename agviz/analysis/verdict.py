@@ -31,7 +31,6 @@ from agviz.analysis.saturation.finding import saturation
 from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
-from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.saturation.finding import Saturation
     from agviz.analysis.slow_shape import SlowShape
+    from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame
@@ -119,7 +119,7 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    found = sorted(_found(trace, graph_task), key=lambda one: (not one.is_found, _is_aside(one)))
+    found = sorted(_found(trace, graph_task), key=_rank)
     if not any(each.is_found and not _is_repeated(each) for each in found):
         shut = saturation(trace, graph_task)  # else it may be what follows
         found = found if shut is None else [of_failure(shut, trace), *found]
@@ -178,9 +178,9 @@ def of_explanation(found: Explanation) -> Verdict:
     )
 
 
-def _is_aside(verdict: Verdict) -> bool:
-    """Whether it tells of what harms nothing where the program only looks at it."""
-    return isinstance(verdict.basis, StepFinding) and verdict.basis.kind == READ_ONLY
+def _rank(verdict: Verdict) -> tuple[bool, bool]:
+    """What was found first, and last of that what harms nothing if it is only looked at."""
+    return not verdict.is_found, getattr(verdict.basis, "kind", "") == READ_ONLY
 
 
 def _is_repeated(verdict: Verdict) -> bool:

@@ -347,10 +347,7 @@ class _Why:
 
     @cached_property
     def _rates(self) -> dict[str, float]:
-        """The learning rates of parameters that steps changed by no more than they account for.
-
-        An optimizer that rescales gradients changes a parameter by more, whatever its gradient.
-        """
+        """The rates of parameters that steps changed by what they account for, unlike Adam."""
         rates = {fact.step: fact.most_rate or 0.0 for fact in self._trace.step_facts()}
         last = {row.parameter: row for row in self._trace.step_samples()}
         return {

@@ -104,6 +104,7 @@ _SMALLEST: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 """By dtype: below what a number is 0, an eps to add to 0, and one to take away from 1."""
 _FROM_ZERO: Final = frozenset({"Sqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Rsqrt", "Pow"})
+_EDGED: Final = frozenset({"Acos", "Acosh", "Asin", "Atanh", "Erfinv", "Log1P", "Logit"})
 _CLAMPS: Final = frozenset({"Clamp", "ClampMin", "ClampMax"})
 
 
@@ -113,20 +114,19 @@ def _already(evidence: Evidence, remedy: str) -> str:
     What an addition adds to a single way has no graph: a number.
     """
     behind = _behind(evidence, 1 if evidence.function == "Div" else 0)
-    sizes = _SMALLEST.get("" if evidence.wrong is None else evidence.wrong.dtype)
-    if not behind or sizes is None or evidence.wrong is None:
+    dtype = "" if evidence.wrong is None else evidence.wrong.dtype
+    if not behind or dtype not in _SMALLEST:
         return ""
-    zero, small, beside_one = sizes
-    dtype = evidence.wrong.dtype
-    if evidence.function not in _FROM_ZERO:
-        if behind[0] not in _CLAMPS:
-            return ""
+    zero, small, beside_one = _SMALLEST[dtype]
+    if behind[0] in _CLAMPS and evidence.function in _EDGED:
         return (
-            "It is clamped before, but to the edge itself, or to what rounds to it: in"
-            f" {dtype} leave {beside_one} at least."
+            "It is clamped before, but not away from there, or by so little that"
+            f" {dtype} rounds it off: leave {beside_one} at least."
         )
+    if evidence.function not in _FROM_ZERO:
+        return ""
     if behind[0] in _CLAMPS:
-        return f"It is clamped before, but to 0: clamp it to a number above, such as {small}."
+        return f"It is clamped before, but not away from 0: give clamp a min such as {small}."
     if behind[0] == "Add" and len(behind) > 1:
         return (
             f"If what is added before is an eps: below {zero} an eps is 0 in {dtype}, take {small}."
