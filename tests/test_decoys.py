@@ -316,12 +316,13 @@ def test_clipping_is_no_advice_where_backward_itself_overflows(tmp_path: Path) -
 
 def test_a_write_in_backward_is_no_step_of_before(tmp_path: Path) -> None:
     def program() -> None:
-        net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 1))
+        middle = nn.Linear(3, 3)
+        net = nn.Sequential(nn.Linear(2, 3), middle, nn.Linear(3, 1))
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
         for step in range(3):
             hidden = net[:2](torch.ones(4, 2))
             if step == 2:
-                hidden.register_hook(lambda _: _scaled(net[1].weight))
+                hidden.register_hook(lambda _: _scaled(middle.weight))
             net[2](hidden).sum().backward()
             optimizer.step()
 
@@ -370,7 +371,9 @@ def test_a_cast_to_integers_makes_a_straight_through_estimator() -> None:
             return grad, (grad * (ratio.to(torch.int8) - ratio)).sum()
 
     x, step = torch.randn(5, requires_grad=True), torch.tensor(0.1, requires_grad=True)
-    report = checked(lambda: Quantised.apply(x, step).sum().backward())
+    report = checked(
+        lambda: Quantised.apply(x, step).sum().backward()  # type: ignore[no-untyped-call]
+    )
     assert report.outcome is Outcome.NOTHING_UNUSUAL
 
 
@@ -421,11 +424,12 @@ def test_losses_that_go_backward_in_a_loop_carry_nothing_on(tmp_path: Path) -> N
 
 def test_what_the_program_wrote_itself_is_not_said_of_a_step(tmp_path: Path) -> None:
     def program() -> None:
-        net = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 1))
+        first = nn.Linear(6, 32)
+        net = nn.Sequential(first, nn.ReLU(), nn.Linear(32, 1))
         optimizer = torch.optim.SGD(net.parameters(), 0.02)
         for step in range(60):
             if step == 20:
-                nn.init.constant_(net[0].bias, -20.0)
+                nn.init.constant_(first.bias, -20.0)
             x = torch.randn(32, 6)
             optimizer.zero_grad()
             (net(x) - x[:, :1]).pow(2).mean().backward()
@@ -502,9 +506,11 @@ def test_what_iterates_until_it_is_near_is_not_judged() -> None:
 
         @staticmethod
         def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-            (y,) = ctx.saved_tensors
+            y: torch.Tensor = ctx.saved_tensors[0]
             return grad / (2 * y)
 
     x = (torch.rand(6) + 0.3).requires_grad_()
-    report = checked(lambda: Root.apply(x).sum().backward())
+    report = checked(
+        lambda: Root.apply(x).sum().backward()  # type: ignore[no-untyped-call]
+    )
     assert report.outcome is Outcome.NOTHING_UNUSUAL

@@ -190,28 +190,26 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
         nodes=trace.graph_task(graph_task).nodes,
         entry=entry,
     )
-    if entry is not None and first is not None:
-        own = {
-            each.frame
-            for each in trace.nodes(graph_task)
-            if each.sequence_nr is not None and each.index not in shared
-        }
-        steps = {
-            trace.optimizer_steps_before(trace.graph_tasks.root(n)) for n in (first, graph_task)
-        }
-        found = replace(found, is_carried=len(steps) > 1 or entry[1].frame in own)
-        memo = memoised(trace, entry[1], found.call)
-        if memo is not None:
-            return replace(found, memoised=memo)
-    made = found._carried
-    used = None if entry is None else visible(entry[0].stack)
+    if entry is None or first is None:
+        return found
+    memo = memoised(trace, entry[1], found.call)
+    if memo is not None:
+        return replace(found, memoised=memo)
+    made, used, inside = found._carried, visible(entry[0].stack), visible(entry[1].stack)
     if made is None or used is None:
         return found
     kept = put_away(trace.source(made.file), made, used)
-    inside = None if entry is None else visible(entry[1].stack)
     if kept is None and inside is not None:
         kept = kept_on_object(trace.source(inside.file), inside)
-    return replace(found, kept=kept)
+    if kept is not None:
+        return replace(found, kept=kept)
+    own = {
+        each.frame
+        for each in trace.nodes(graph_task)
+        if each.sequence_nr is not None and each.index not in shared
+    }
+    steps = {trace.optimizer_steps_before(trace.graph_tasks.root(n)) for n in (first, graph_task)}
+    return replace(found, is_carried=len(steps) > 1 or entry[1].frame in own)
 
 
 def _call(trace: Trace, graph_task: int) -> Frame | None:
