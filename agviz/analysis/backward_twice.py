@@ -67,8 +67,7 @@ class BackwardTwice:
     @property
     def _carried(self) -> Frame | None:
         """The line that made what an earlier step left, in the function that calls backward."""
-        is_same = self.call is not None and self.call == self.first_call
-        if self.entry is None or self.call is None or not (is_same and self.is_carried):
+        if self.entry is None or self.call is None or self.call != self.first_call:
             return None
         made = [frame for frame in self.entry[1].stack if not frame.hidden]
         here = self.call.file, self.call.function
@@ -132,9 +131,11 @@ class BackwardTwice:
                 " in each step; retain_graph=True is for one graph that is meant to serve several"
                 " backward passes."
             )
+        anew = "compute it anew for each, or " if is_same else ""
         return (
             "Add the losses and call backward once, or pass retain_graph=True to all calls but the"
-            " last; if the first is not meant to be part of the second, detach() what they share."
+            f" last; if the first is not meant to be part of the second, {anew}detach() what they"
+            " share."
         )
 
     def details(self) -> Iterator[str]:
