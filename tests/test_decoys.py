@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from gallery.judge import Answer, judge
 from tests.answers_support import answered, asked
 from tests.gallery_frame import Program, programs
 from tests.spoken import check_length
+from tests.test_check_program import checked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -297,3 +298,236 @@ def test_what_breaks_the_run_is_told_first(
     assert all(said in _told(first) for said in program.all("says"))
     assert not any(said in _told(first) for said in program.all("never"))
     check_length(tmp_path / "t.agviz", capsys, "explain")
+
+
+def test_a_clamp_to_the_edge_is_not_advised_again(tmp_path: Path) -> None:
+    def program() -> None:
+        cos = torch.ones(3, requires_grad=True) * 1.0
+        cos.clamp(-1 + 1e-9, 1 - 1e-9).acos().sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "It is clamped before" in told
+    assert "Clamp the argument" not in told
+
+
+def test_an_eps_that_float32_rounds_to_zero_is_told_from_none(tmp_path: Path) -> None:
+    def program() -> None:
+        x = torch.zeros(3, requires_grad=True)
+        (x.pow(2) + 1e-46).sqrt().sum().backward()
+
+    assert "below 7e-46 an eps is 0 in float32" in _told(answered(tmp_path / "t.agviz", program))
+
+
+def test_clipping_is_no_advice_where_backward_itself_overflows(tmp_path: Path) -> None:
+    def program() -> None:
+        x = torch.randn(2, 8)
+        weight = nn.Parameter(torch.randn(8, 8) * 3)
+        for _ in range(200):
+            x = torch.sin(x @ weight)
+        x.sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "exploding gradients" in told
+    assert "Clip the gradient" not in told
+
+
+def test_a_write_in_backward_is_no_step_of_before(tmp_path: Path) -> None:
+    def program() -> None:
+        middle = nn.Linear(3, 3)
+        net = nn.Sequential(nn.Linear(2, 3), middle, nn.Linear(3, 1))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for step in range(3):
+            hidden = net[:2](torch.ones(4, 2))
+            if step == 2:
+                hidden.register_hook(lambda _: _scaled(middle.weight))
+            net[2](hidden).sum().backward()
+            optimizer.step()
+
+    told = _told(answered(tmp_path / "t.agviz", program, "inplace"))
+    assert "No optimizer had stepped since that forward" in told
+
+
+@torch.no_grad()
+def _scaled(weight: torch.Tensor) -> None:
+    weight.mul_(0.5)
+
+
+def test_all_calls_but_the_last_retain_the_graph(tmp_path: Path) -> None:
+    def program() -> None:
+        trunk = nn.Linear(2, 3)(torch.ones(4, 2)).tanh()
+        heads = [nn.Linear(3, 1) for _ in range(3)]
+        losses = [head(trunk).sum() for head in heads]
+        losses[0].backward(retain_graph=True)
+        losses[1].backward()
+        losses[2].backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program, "second time"))
+    assert "retain_graph=True to all calls but the last" in told
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_what_is_only_printed_comes_after_what_broke(tmp_path: Path) -> None:
+    def program() -> None:
+        rate = nn.Linear(2, 3)(torch.zeros(4, 2)).abs() * 0
+        rate.log().sum().backward()
+        assert rate.grad is None
+
+    assert "log of zero" in _told(answered(tmp_path / "t.agviz", program))
+
+
+def test_a_cast_to_integers_makes_a_straight_through_estimator() -> None:
+    class Quantised(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x / step)
+            return (x / step).to(torch.int8).to(x.dtype) * step
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            (ratio,) = ctx.saved_tensors
+            return grad, (grad * (ratio.to(torch.int8) - ratio)).sum()
+
+    x, step = torch.randn(5, requires_grad=True), torch.tensor(0.1, requires_grad=True)
+    report = checked(
+        lambda: Quantised.apply(x, step).sum().backward()  # type: ignore[no-untyped-call]
+    )
+    assert report.outcome is Outcome.NOTHING_UNUSUAL
+
+
+def test_a_loss_of_probabilities_may_be_meant(tmp_path: Path) -> None:
+    def program() -> None:
+        chances = nn.Linear(2, 3)(torch.randn(4, 2)).softmax(1)
+        (1 + nn.functional.nll_loss(chances, torch.tensor([0, 1, 2, 0]))).backward()
+
+    assert answered(tmp_path / "t.agviz", program).outcome is Outcome.NOTHING_UNUSUAL
+
+
+def test_a_cut_beside_what_the_loss_leaves_out_is_not_the_cause_for_sure(tmp_path: Path) -> None:
+    def program() -> None:
+        net, teacher, x = nn.Linear(4, 2), nn.Linear(4, 2), torch.ones(3, 4)
+        target = teacher(x).detach()
+        assert net(x).shape == target.shape
+        loss = nn.functional.mse_loss(target, x[:, :2])
+        loss.backward()
+
+    found = answered(tmp_path / "t.agviz", program, "does not require grad")
+    assert "it was cut" not in found.heading
+    assert "is not in the loss" in found.paragraph
+
+
+def test_a_gradient_is_not_next_to_nothing_beside_its_own_rate(tmp_path: Path) -> None:
+    def program() -> None:
+        metres = nn.Linear(1, 1, bias=False)
+        nn.init.constant_(metres.weight, 1e7)
+        optimizer = torch.optim.SGD(metres.parameters(), 1e13)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (metres(torch.ones(1, 1)) * 1e-7 - 0.9).pow(2).sum().backward()
+            optimizer.step()
+
+    assert [row.gradient for row in asked(tmp_path / "t.agviz", program).values()] == ["some"]
+
+
+def test_losses_that_go_backward_in_a_loop_carry_nothing_on(tmp_path: Path) -> None:
+    def program() -> None:
+        trunk = nn.Linear(2, 3)(torch.ones(4, 2)).tanh()
+        for head in (nn.Linear(3, 1), nn.Linear(3, 1)):
+            head(trunk).sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program, "second time"))
+    assert "all calls but the last" in told
+    assert "step to step" not in told
+
+
+def test_what_the_program_wrote_itself_is_not_said_of_a_step(tmp_path: Path) -> None:
+    def program() -> None:
+        first = nn.Linear(6, 32)
+        net = nn.Sequential(first, nn.ReLU(), nn.Linear(32, 1))
+        optimizer = torch.optim.SGD(net.parameters(), 0.02)
+        for step in range(60):
+            if step == 20:
+                nn.init.constant_(first.bias, -20.0)
+            x = torch.randn(32, 6)
+            optimizer.zero_grad()
+            (net(x) - x[:, :1]).pow(2).mean().backward()
+            optimizer.step()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "is dead" in told
+    assert "wrote to a parameter before it" in told
+    assert "A step has moved" not in told
+
+
+def test_a_block_that_turns_gradients_off_by_the_mode_ends_by_itself(tmp_path: Path) -> None:
+    net = nn.Linear(2, 1).eval()
+
+    def program() -> None:
+        with torch.set_grad_enabled(net.training):
+            net(torch.ones(3, 2)).sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program, "does not require grad"))
+    assert "where net.training is false" in told
+    assert "stays until" not in told
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "row"),
+    [((4, 5, 3), None, "row 16 of what Tensor.reshape gave"), ((4, 3), [2, 3, 1, 0], "row 1 of")],
+)
+def test_rows_that_were_put_together_anew_are_no_samples(
+    shape: tuple[int, ...], order: list[int] | None, row: str, tmp_path: Path
+) -> None:
+    def program() -> None:
+        x = torch.randn(shape)
+        x[(3, 1) if order is None else 3] = 0
+        rows = x.reshape(-1, 3) if order is None else x[torch.tensor(order)]
+        nn.Linear(3, 2, bias=False)(rows).pow(2).sum(-1).sqrt().sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert row in told
+    assert "sample" not in told
+
+
+def test_no_targets_are_not_ignored_ones(tmp_path: Path) -> None:
+    def program() -> None:
+        logits = nn.Linear(2, 3)(torch.randn(4, 2))
+        none = torch.zeros(4, dtype=torch.bool)
+        labels = torch.tensor([0, 1, 2, 0])
+        nn.functional.cross_entropy(logits[none], labels[none]).backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "there is no target" in told
+    assert "ignore_index" not in told
+
+
+@pytest.mark.filterwarnings("ignore:std")
+def test_the_deviation_of_one_number_is_not_made_zero(tmp_path: Path) -> None:
+    def program() -> None:
+        rewards = nn.Linear(2, 1)(torch.randn(4, 2))
+        (rewards / rewards.std(1, keepdim=True)).sum().backward()
+
+    told = _told(answered(tmp_path / "t.agviz", program))
+    assert "look at its dim" in told
+    assert "correction=0" not in told
+
+
+def test_what_iterates_until_it_is_near_is_not_judged() -> None:
+    class Root(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            y = torch.ones_like(x)
+            while (y * y - x).norm() > 0.02:
+                y = y - 0.1 * (y * y - x)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = ctx.saved_tensors[0]
+            return grad / (2 * y)
+
+    x = (torch.rand(6) + 0.3).requires_grad_()
+    report = checked(
+        lambda: Root.apply(x).sum().backward()  # type: ignore[no-untyped-call]
+    )
+    assert report.outcome is Outcome.NOTHING_UNUSUAL

@@ -42,6 +42,9 @@ class BackwardTwice:
     """The node through which it came into the shared graph, and the first that it met there; None
     where the whole graph is shared, or where it is not known."""
 
+    is_carried: bool = True
+    """Whether an optimizer stepped between the two, or the line that made what they share ran once
+    more; if not, both may be of one step."""
     kept: PutAway | None = None
     """Where the program keeps what an earlier step left; None: its text does not show one line."""
     memoised: Memoised | None = None
@@ -113,7 +116,7 @@ class BackwardTwice:
                 " to serve several calls."
             )
         if self.entry is None:
-            return "Call backward once, or pass retain_graph=True to the first call."
+            return "Call backward once, or pass retain_graph=True to all calls but the last."
         if self.kept is not None:
             name, container = self.kept.name, self.kept.container
             into = f"put into {container}" if container else "kept from step to step"
@@ -122,15 +125,17 @@ class BackwardTwice:
                 f" {'Put in' if container else 'Carry on'} {name}.detach(), or compute it anew in"
                 " each step."
             )
-        if is_same:
+        if is_same and self.is_carried:
             return (
                 "Carry it over from step to step without its graph, by detach(), or compute it anew"
                 " in each step; retain_graph=True is for one graph that is meant to serve several"
                 " backward passes."
             )
+        anew = "compute it anew for each, or " if is_same else ""
         return (
-            "Add the losses and call backward once, or pass retain_graph=True to the first call; if"
-            " the first is not meant to be part of the second, detach() what they share."
+            "Add the losses and call backward once, or pass retain_graph=True to all calls but the"
+            f" last; if the first is not meant to be part of the second, {anew}detach() what they"
+            " share."
         )
 
     def details(self) -> Iterator[str]:
@@ -175,6 +180,7 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     """
     first = _released_by(trace, graph_task, node)
     shared: set[int] = set() if first is None else _shared(trace, graph_task, first)
+    entry = _entry(trace, graph_task, node.index, shared)
     found = BackwardTwice(
         graph_task=graph_task,
         node=node,
@@ -183,21 +189,28 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
         first_call=None if first is None else _call(trace, first),
         shared=len(shared),
         nodes=trace.graph_task(graph_task).nodes,
-        entry=_entry(trace, graph_task, node.index, shared),
+        entry=entry,
     )
-    if found.entry is not None:
-        memo = memoised(trace, found.entry[1], found.call)
-        if memo is not None:
-            return replace(found, memoised=memo)
-    made = found._carried
-    used = None if found.entry is None else visible(found.entry[0].stack)
+    if entry is None or first is None:
+        return found
+    memo = memoised(trace, entry[1], found.call)
+    if memo is not None:
+        return replace(found, memoised=memo)
+    made, used, inside = found._carried, visible(entry[0].stack), visible(entry[1].stack)
     if made is None or used is None:
         return found
     kept = put_away(trace.source(made.file), made, used)
-    inside = None if found.entry is None else visible(found.entry[1].stack)
     if kept is None and inside is not None:
         kept = kept_on_object(trace.source(inside.file), inside)
-    return replace(found, kept=kept)
+    if kept is not None:
+        return replace(found, kept=kept)
+    own = {
+        each.frame
+        for each in trace.nodes(graph_task)
+        if each.sequence_nr is not None and each.index not in shared
+    }
+    steps = {trace.optimizer_steps_before(trace.graph_tasks.root(n)) for n in (first, graph_task)}
+    return replace(found, is_carried=len(steps) > 1 or entry[1].frame in own)
 
 
 def _call(trace: Trace, graph_task: int) -> Frame | None:

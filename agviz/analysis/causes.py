@@ -129,12 +129,13 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.FLAT: "Use a function with a slope there, or a straight-through estimator.",
     Cause.ZERO_WEIGHT: "Give the term of the loss a weight if it is to train it.",
     Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
-    Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), or keep that part in float32.",
+    Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), by more if it is scaled already, or "
+    "keep that part in float32.",
     Cause.VANISHED: "Each takes a factor below 1: shorten the way (skip connections, gates, a "
     "truncated sequence), or normalise what each step gives.",
     Cause.HOOK: "Check what the hook returns.",
     Cause.FAINT: "Look at what is multiplied or summed there: a factor is next to nothing, or "
-    "terms cancel. An optimizer that rescales gradients, as Adam does, follows rounding noise.",
+    "terms cancel; of the latter, Adam and its like follow rounding noise.",
     Cause.FAINT_MEETING: "Look at the terms of the forward that cancel there; Adam and its like "
     "follow rounding noise.",
     Cause.FAINT_LOSS: "Give the term of the loss a weight if it is to train it.",

@@ -448,6 +448,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         for leaf, name in trace.leaves(number).items()
     }
     frame = _frame(trace, node, evidence, finding)
+    elements = _elements(trace, origin, evidence, finding)
     return Explanation(
         graph_task=graph_task,
         backward_pass=backward_pass(trace, graph_task),
@@ -456,7 +457,7 @@ def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Exp
         evidence=evidence,
         finding=finding,
         spread=found,
-        elements=_elements(trace, origin, evidence, finding),
+        elements=None if elements is None else elements.after(trace.forward_ops(graph_task)),
         kin=_kin(trace, found, evidence),
         forward=_forward(evidence),
         reached=tuple(dict.fromkeys(leaves[leaf] for leaf in found.leaves)),

@@ -171,6 +171,12 @@ def _no_targets(node: NodeRow, rows: Mapping[str, SavedHealthRow]) -> Why | None
     index = "" if ignored is None or ignored.value is None else f" ({ignored.value})"
     target = rows.get("target")
     known = target.health if target is not None else None
+    if known is not None and not known.numel:
+        return Why(
+            node,
+            "there is no target, so that it is a mean over nothing, 0 / 0",
+            "Look at what selects them, or leave such batches out.",
+        )
     if known is not None and ignored is not None and known.min == known.max is not None:
         is_ignored = f"{known.min:.0f}" == ignored.value
         reason = "every target is ignore_index" if is_ignored else "the weight of every target is 0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from agviz.analysis.place import described, place
 from agviz.traces.rows import visible
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame, NodeRow, VersionErrorRow
+    from agviz.traces.rows import (
+        ForwardOpRow,
+        ForwardTensorRow,
+        Frame,
+        NodeRow,
+        OptimizerStepRow,
+        VersionErrorRow,
+    )
 
 _INPLACE: Final = re.compile(r"(?:^|\.)(?:__i(\w+)__|(\w+[a-z0-9])_)$")
 _AFTER_STEP: Final = (
@@ -52,7 +59,7 @@ class InplaceModification:
     is_recorded: bool
     """Whether the forward was recorded (``check_forward``)."""
     has_stepped: bool
-    """Whether an optimizer had stepped before."""
+    """Whether an optimizer had stepped since the node was made, or may have."""
     step: StepBetween | None
     """The step that wrote to it, where that is not among ``changes``; None: not known."""
     last: NodeRow | None
@@ -123,7 +130,9 @@ class InplaceModification:
             return _AFTER_STEP
         if op is None and self.saved is not None and self.saved.parameter:
             is_step = f"{_AFTER_STEP} If no step did it"
-            none = "No optimizer had stepped, so something else wrote to it"
+            none = (
+                "No optimizer had stepped since that forward: something else wrote to it, or a hook"
+            )
             other = "a clamp, a copy into it or an initialisation belongs after the backward pass"
             return f"{is_step if self.has_stepped else none}: {other}."
         name = "" if op is None else op.name
@@ -207,10 +216,24 @@ def modified(trace: Trace, graph_task: int, node: NodeRow, message: str) -> Inpl
         message=message,
         changes=changes,
         is_recorded=bool(trace.forward_ops(limit=1)),
-        has_stepped=trace.optimizer_steps_before(trace.graph_tasks.root(graph_task)) > 0,
+        has_stepped=any(later is not False for _, later in _steps_before(trace, graph_task, node)),
         step=None if saved is None or changes else _step_between(trace, graph_task, node, saved),
         last=None if saved is None or changes or saved.parameter else _last(trace, node, saved),
     )
+
+
+def _steps_before(
+    trace: Trace, graph_task: int, node: NodeRow
+) -> Iterator[tuple[OptimizerStepRow, bool | None]]:
+    """The steps before a pass, each with whether a node was made before it; None: not known."""
+    root = trace.graph_tasks.root(graph_task)
+    thread = trace.graph_task(root).thread
+    for step in trace.optimizer_steps():
+        if step.graph_task < root:
+            numbers = node.sequence_nr, step.sequence_nr
+            # Sequence numbers are those of a thread.
+            is_known = step.thread == thread and None not in numbers
+            yield step, cast("int", numbers[0]) < cast("int", numbers[1]) if is_known else None
 
 
 def _changes(
@@ -274,18 +297,12 @@ def _step_between(
     trace: Trace, graph_task: int, node: NodeRow, saved: VersionErrorRow
 ) -> StepBetween | None:
     """The first step after the node was made whose optimizer writes to the saved parameter."""
-    task = trace.graph_tasks.root(graph_task)
-    thread = trace.graph_task(task).thread
-    if not saved.parameter or node.sequence_nr is None:
+    if not saved.parameter:
         return None
     later = [
         step.number
-        for step in trace.optimizer_steps()
-        if step.graph_task < task
-        and step.thread == thread  # sequence numbers are those of a thread
-        and not step.is_guarded  # it may have been skipped
-        and step.sequence_nr is not None
-        and node.sequence_nr < step.sequence_nr
+        for step, is_later in _steps_before(trace, graph_task, node)
+        if is_later and not step.is_guarded  # it may have been skipped
     ]
     optimizer_of = {fact.step: fact.optimizer for fact in trace.step_facts()}
     held = [row for row in trace.held_parameters() if row.name == saved.parameter and row.had_grad]

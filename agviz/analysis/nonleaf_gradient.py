@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from agviz.traces.rows import ForwardOpRow
 
 
+READ_ONLY: Final = "read of no leaf"
+"""The kind where nothing shows that the program wants more of the gradient than to look at it."""
 _PARAMETRIZED: Final = "torch/nn/utils/parametrize.py"
 
 
@@ -37,7 +39,7 @@ def nonleaf_gradient(trace: Trace) -> StepFinding | None:
 
 def _no_leaf(made: ForwardOpRow, reading: ForwardOpRow) -> StepFinding:
     """What a function gave, whose ``.grad`` a line reads."""
-    frame, read = made.frame, reading.frame
+    frame, read, kind = made.frame, reading.frame, READ_ONLY
     at = "" if frame is None else f" at {frame}"
     remedy = (
         "If it is to be trained, make it a leaf: compute its value first, then call"
@@ -50,13 +52,14 @@ def _no_leaf(made: ForwardOpRow, reading: ForwardOpRow) -> StepFinding:
             " gradients, are what it is computed of (module.parametrizations)."
         )
     elif frame == read and made.graph_task != reading.graph_task:
+        kind = "no leaf"
         remedy = (
             "This line reads the gradient of what it made itself in the step before: it binds the"
             " name to a new tensor, where it should write into the old one. Write under"
             " torch.no_grad(): w -= rate * w.grad, then w.grad = None; or take an optimizer."
         )
     return StepFinding(
-        kind="no leaf",
+        kind=kind,
         heading="the gradient of a tensor that is no leaf was read: it stays None",
         frame=frame or read,
         paragraph=(

@@ -53,6 +53,8 @@ _RESHAPING: Final = (
     *("Alias", "Clone", "Expand", "Index", "Permute", "Reshape", "Select", "Slice", "Split"),
     *("Squeeze", "T", "ToCopy", "Transpose", "Unbind", "UnsafeView", "Unsqueeze", "View"),
 )
+_CONSTANT: Final = frozenset({"Add", "Sub", "Rsub"})
+"""What adds a number, where nothing else that it takes has a graph."""
 LOSSES: Final = (
     Loss(
         "cross_entropy",
@@ -77,7 +79,8 @@ LOSSES: Final = (
         "log probabilities",
         "takes what it is given for logarithms of probabilities: without the log the loss is"
         " negative, and its gradient is the same however wrong the prediction is",
-        "Use log_softmax instead, or cross_entropy of the logits",
+        "If not just that is meant (1 - p is a loss, too), use log_softmax instead, or"
+        " cross_entropy of the logits",
     ),
     Loss(
         "kl_div",
@@ -159,7 +162,7 @@ class _Graph:
                 return None
             below = _past_views(self._below(below), self._names.__getitem__, self._below)
         found = probabilities(below, self._names.__getitem__, self._below) if loss.nodes else None
-        if found is None:
+        if found is None or (loss.name == "nll_loss" and self._is_meant(node)):
             return None
         at, made = (self._trace.node(self._task, each) for each in (node, found[0]))
         place = "" if made.frame is None else f" at {made.frame}"
@@ -170,6 +173,17 @@ class _Graph:
             frame=at.frame or made.frame,
             paragraph=loss.paragraph(found[1], place),
             evidence=(f"node {at.index} ({at.name}) leads to node {made.index} ({made.name})",),
+        )
+
+    def _is_meant(self, node: int) -> bool:
+        """Whether the program makes 1 - p of what ``nll_loss`` gives, -p."""
+        if self._trace.losses().get(self._task, -1.0) < 0:
+            return False  # the number may be what a sum began with
+        taking = [edge.producer for edge in self._trace.edges_into(self._task, node)]
+        return any(
+            _kind(self._names[taker]) in _CONSTANT
+            and len(self._trace.edges_from(self._task, taker)) == 1
+            for taker in taking
         )
 
     def _below(self, node: int) -> int | None:

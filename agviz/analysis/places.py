@@ -13,15 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.blame import function_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.traces.elements import AxesNote, AxisRow, LocatedElements
+    from agviz.traces.rows import ForwardOpRow
 
 _MOST_SAID: Final = 3
 """Coordinates of an axis that are told."""
 _PLACES: Final = frozenset({"token", "pixel", "step"})
 _COLUMNS: Final = frozenset({"channel", "class"})
+_REGROUPING: Final = frozenset({"reshape", "view", "flatten", "unflatten"})
 _OF_DATA: Final = frozenset(
     {"Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "Convolution", "Embedding", "Mul", "Div"}
 )
@@ -63,13 +67,17 @@ class ElementPlace:
     """Elements in all."""
     is_all: bool
     """Whether these are all that are not finite, or some of them."""
+    given_by: str = ""
+    """The function by which the program had put the rows together anew, where that is known."""
     is_met: bool = False
     """Whether it may have begun in another place of the sample."""
 
     def __str__(self) -> str:
         if not self.sample:
             return f"index {self.index} of {list(self.shape)}" if self.index else ""
-        said = [f"sample{'s' if len(self.sample) > 1 else ''} {_and(self.sample)}"]
+        what = "row" if self.given_by else "sample"
+        of = f" of what {self.given_by} gave" if self.given_by else ""
+        said = [f"{what}{'s' if len(self.sample) > 1 else ''} {_and(self.sample)}{of}"]
         said += map(str, self.position)
         said += [str(self.column)] if self.column is not None else []
         return ", ".join(said)
@@ -77,6 +85,10 @@ class ElementPlace:
     def met(self) -> ElementPlace:
         """What is known of where it began, where this is only where it was met: the sample."""
         return replace(self, position=(), column=None, index="", is_met=True)
+
+    def after(self, ops: Sequence[ForwardOpRow]) -> ElementPlace:
+        """The same, known to come after these functions of the forward."""
+        return replace(self, given_by=_regrouped(ops)) if self.sample else self
 
     @property
     def sentence(self) -> str:
@@ -109,6 +121,37 @@ def _json(where: Coordinates) -> dict[str, object]:
 def place_of(located: LocatedElements) -> ElementPlace:
     """What the elements of a tensor are called."""
     return _Deciding(located).place()
+
+
+def _regrouped(ops: Sequence[ForwardOpRow]) -> str:
+    """What changed number or order of the rows of data, that a module took; empty: nothing did."""
+    known: dict[int, str] = {}
+    for op in ops:
+        found = next((known[row.tensor] for row in op.inputs if row.tensor in known), "")
+        if op.module is not None:
+            if found:
+                return found
+            continue
+        if not found and _changes_rows(op):
+            found = op.name
+        if found:
+            known.update((row.tensor, found) for row in op.outputs)
+    return ""
+
+
+def _changes_rows(op: ForwardOpRow) -> bool:
+    """Whether rows were cut or joined anew, left out by a mask, or put into another order.
+
+    An index of fewer rows takes a batch, whose samples are counted as they come.
+    """
+    given, gave, name = op.inputs[:2], op.outputs[:1], function_name(op.name)
+    if not given or not given[0].shape or not gave or not gave[0].shape or gave[0].requires_grad:
+        return False
+    is_same = given[0].shape[0] == gave[0].shape[0]
+    if name in _REGROUPING:
+        return not is_same
+    is_choice = name == "getitem" and len(given) == 2 and given[1].place == "1"
+    return is_choice and (given[1].dtype == "bool") != is_same
 
 
 def together(function: ElementPlace | None, node: ElementPlace | None) -> ElementPlace | None:

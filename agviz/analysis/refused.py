@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,8 +41,13 @@ class RefusedCall:
     cut: ForwardOpRow | None = None
     """The last function of the recorded forward that took what requires a gradient and gave what
     does not; None: there is none, or the forward was not recorded."""
+    beside: ForwardOpRow | None = None
+    """The last one whose result has a graph, without the leaves that were cut, and is not in the
+    loss; None: there is none."""
     graphless: Frame | None = None
     """The line of ``autograd.grad`` without ``create_graph``, where that was the pass before."""
+    block: str = ""
+    """What decides whether gradients are on in the block that turned them off; empty: nothing."""
     suspended: Frame | None = None
     """The ``yield`` at which a generator waits that has turned gradients off, and is not called."""
     is_recorded: bool
@@ -54,7 +60,7 @@ class RefusedCall:
         """The line to look at: where gradients were turned off, the graph was cut, or the call."""
         if self.disabled is not None:
             return self.disabled
-        return (None if self.cut is None else self.cut.frame) or self.call
+        return (None if self.cut is None or self.beside else self.cut.frame) or self.call
 
     @property
     def heading(self) -> str:
@@ -67,7 +73,7 @@ class RefusedCall:
             if self.grad_enabled is False:
                 at = "" if self.disabled is None else f" from {self.disabled}"
                 return f"no graph: gradients were off{at}"
-            if self.cut is not None:
+            if self.cut is not None and self.beside is None:
                 return f"no graph: it was cut at {self.cut.line}"
             return "no graph: the loss requires no gradient"
         if _NOT_SCALAR in self.message:
@@ -101,13 +107,26 @@ class RefusedCall:
                     " for everybody. Leave the block before yield."
                 )
                 return
+            if self.block:
+                yield (
+                    f"They are off in this block where {self.block} is false: look at what sets"
+                    " it, as eval() without train() after it."
+                )
+                return
             yield (
                 "set_grad_enabled(False) stays until it is undone; `with torch.no_grad():` ends by"
                 " itself."
             )
         elif self.cut is not None:
             off = "" if self.cut.grad_enabled else ", under no_grad"
-            yield f"{self.cut.name} took what requires a gradient and gave what does not{off}."
+            at = "" if self.beside is None or self.cut.line is None else f" at {self.cut.line}"
+            yield f"{self.cut.name}{at} took what requires a gradient and gave what does not{off}."
+            if self.beside is not None:
+                yield (
+                    f"But what {self.beside.name} gave at {self.beside.line} still requires one, of"
+                    " other parameters, and is not in the loss: look which of both it is meant to"
+                    " be made of."
+                )
         elif self.graphless is not None:
             yield (
                 f"The pass before was autograd.grad at {self.graphless}, without create_graph=True:"
@@ -155,6 +174,7 @@ def refused(trace: Trace) -> RefusedCall | None:
     is_recorded = trace.meta.check_forward
     if calls:
         last = calls[-1]
+        cut, beside = _cut(trace, visible(last.stack)) if last.grad_enabled else (None, None)
         return RefusedCall(
             graph_task=None if last.graph_task == NO_GRAPH_TASK else last.graph_task,
             error=last.error,
@@ -162,8 +182,10 @@ def refused(trace: Trace) -> RefusedCall | None:
             call=visible(last.stack),
             grad_enabled=last.grad_enabled,
             disabled=(disabled := visible(last.disabled)),
+            block=_block(trace, disabled),
             suspended=_suspended(trace, disabled, last.stack),
-            cut=_cut(trace, visible(last.stack)) if last.grad_enabled else None,
+            cut=cut,
+            beside=beside,
             graphless=_graphless(trace, last.graph_task) if last.grad_enabled else None,
             is_recorded=is_recorded,
             count=len(calls),
@@ -191,6 +213,19 @@ def _by_python(trace: Trace) -> RefusedCall | None:
     )
 
 
+def _block(trace: Trace, disabled: Frame | None) -> str:
+    """``x`` of the line ``with torch.set_grad_enabled(x):``; empty: it is none."""
+    nodes = () if disabled is None else ast.walk(parsed(trace.source(disabled.file)))
+    found = (
+        ast.unparse(item.context_expr)
+        for node in nodes
+        if disabled is not None and isinstance(node, ast.With) and node.lineno == disabled.line
+        for item in node.items
+    )
+    matches = (re.search(r"set_grad_enabled\((?!False\))(.+)\)$", text) for text in found)
+    return next((match[1] for match in matches if match), "")
+
+
 def _suspended(trace: Trace, disabled: Frame | None, stack: Sequence[Frame]) -> Frame | None:
     """The ``yield`` in the block that turned gradients off, where its function is not running."""
     if disabled is None or any(
@@ -215,18 +250,40 @@ def _graphless(trace: Trace, graph_task: int) -> Frame | None:
     return visible(trace.call_site(graph_task))
 
 
-def _cut(trace: Trace, call: Frame | None) -> ForwardOpRow | None:
+def _cut(trace: Trace, call: Frame | None) -> tuple[ForwardOpRow | None, ForwardOpRow | None]:
     """The last function since the last pass that lost the graph, of those that made the loss.
 
-    Where it is not known which did, of all: a metric beside it has no graph either.
+    Where it is not known which did, of all: a metric beside it has no graph either. Besides, the
+    last function whose result still has a graph, of other leaves than were cut, and made no part of
+    the loss.
     """
     ops = trace.forward_ops(NO_GRAPH_TASK)
-    for op in reversed(_behind_loss(trace, call, ops) or ops):
+    behind = _behind_loss(trace, call, ops)
+    for op in reversed(behind or ops):
         tensors = [row for row in op.outputs if not row.is_leaf or not row.requires_grad]
         is_lost = bool(tensors) and not any(row.requires_grad for row in op.outputs)
         if is_lost and any(row.requires_grad for row in op.inputs):
-            return op
-    return None
+            return op, _beside(ops, {each.id for each in behind}, op) if behind else None
+    return None, None
+
+
+def _beside(
+    ops: Sequence[ForwardOpRow], behind: set[int], cut: ForwardOpRow
+) -> ForwardOpRow | None:
+    """The last function whose result has a graph without what was cut, and is not in the loss."""
+    wanted = {row.tensor for row in cut.inputs}
+    lost: set[int] = set()
+    for op in reversed(ops):
+        if op.id == cut.id or not wanted.isdisjoint(row.tensor for row in op.outputs):
+            wanted |= {row.tensor for row in op.inputs}
+            lost |= {row.tensor for row in op.inputs if row.is_leaf and row.requires_grad}
+    found = None
+    for op in ops:
+        if not lost.isdisjoint(row.tensor for row in op.inputs):
+            lost |= {row.tensor for row in op.outputs}
+        elif op.id not in behind and any(row.requires_grad for row in op.outputs):
+            found = op
+    return found
 
 
 def _behind_loss(
@@ -266,6 +323,7 @@ def _behind_loss(
             (frame.file, frame.function) == (call.file, call.function) and frame.line in lines
             for frame in op.stack
         )
+        is_loss &= not any(row.requires_grad for row in op.outputs)
         if made and (is_loss or made & wanted):
             found.append(op)
             wanted |= {row.tensor for row in op.inputs}

@@ -18,7 +18,7 @@ from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.no_progress import no_progress
 from agviz.analysis.no_use import no_use
-from agviz.analysis.nonleaf_gradient import nonleaf_gradient
+from agviz.analysis.nonleaf_gradient import READ_ONLY, nonleaf_gradient
 from agviz.analysis.normalised_twice import normalised_twice
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
@@ -125,7 +125,7 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    found = sorted(_found(trace, graph_task), key=lambda verdict: not verdict.is_found)
+    found = sorted(_found(trace, graph_task), key=_rank)
     if not any(each.is_found and not _is_repeated(each) for each in found):
         # else these may be what follows
         shut = saturation(trace, graph_task) or (no_use(trace) if graph_task is None else None)
@@ -183,6 +183,11 @@ def of_explanation(found: Explanation) -> Verdict:
         details=tuple(found.details()),
         basis=found,
     )
+
+
+def _rank(verdict: Verdict) -> tuple[bool, bool]:
+    """What was found first, and last of that what harms nothing if it is only looked at."""
+    return not verdict.is_found, getattr(verdict.basis, "kind", "") == READ_ONLY
 
 
 def _is_repeated(verdict: Verdict) -> bool:

@@ -84,6 +84,8 @@ _CONSTANT: Final = (
 _ONE_ENTRY: Final = (
     "Take it over several entries (look at its dim); of a single score, a sigmoid has a slope."
 )
+_MOMENTUM: Final = 20.0
+"""Times a rate and a gradient that a step of plain SGD goes at most."""
 _IGNORED: Final = "Look at what makes the targets, or leave such batches out."
 _OF_NUMBERS: Final = "Look at what it is given: that is not zero."
 _STEPPED: Final = ("Ceil", "Floor", "Heaviside", "Round", "Sgn", "Sign", "Trunc")
@@ -322,7 +324,8 @@ class _Why:
             return self._nonfinite(parameter, health, task.id)
         if health is not None and health.norm is not None:
             next_to_nothing = self._faint(task.id).find(found.node, health.norm, parameter.norm)
-            if next_to_nothing is not None:
+            step = self._rates.get(parameter.name, 0.0) * health.norm
+            if next_to_nothing is not None and step <= LEAST * (parameter.norm or 0.0):
                 row = self._practically_zero(parameter, found, health.norm, next_to_nothing)
                 return self._unless_learnt(row, task)
         reason = ""
@@ -346,6 +349,18 @@ class _Why:
             reason=reason,
             graph_task=task.id,
         )
+
+    @cached_property
+    def _rates(self) -> dict[str, float]:
+        """The rates of parameters that steps changed by what they account for, unlike Adam."""
+        rates = {fact.step: fact.most_rate or 0.0 for fact in self._trace.step_facts()}
+        last = {row.parameter: row for row in self._trace.step_samples()}
+        return {
+            name: rates.get(row.step, 0.0)
+            for name, row in last.items()
+            if row.change
+            and row.change <= _MOMENTUM * rates.get(row.step, 0.0) * (row.gradient or 0)
+        }
 
     def _practically_zero(
         self, parameter: ParameterRow, found: _Found, norm: float, faint: Faint

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 
     from agviz.check.kept_call import CustomFunction, KeptCall
 
+GOES_ON: Final = "a loop that decides by values"
+"""Stands for many decisions in one call, as of what iterates until it is near enough."""
+_DECIDING: Final = frozenset({"_local_scalar_dense", "where"})
+_MANY: Final = 5
+TO_INTEGERS: Final = "a cast to integers"
+"""Stands for a conversion that leaves no fractions."""
 _LOW: Final = (torch.float16, torch.bfloat16, torch.float32, torch.complex32, torch.complex64)
 Point = list[Tensor]
 """Values of the arguments that need a gradient, in the order of their places."""
@@ -146,6 +152,7 @@ class _Operators(TorchDispatchMode):
     def __init__(self, names: set[str], skipped: frozenset[str] = frozenset()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._names = names
+        self._decided = 0
         self._skipped = skipped
 
     @classmethod
@@ -160,7 +167,13 @@ class _Operators(TorchDispatchMode):
         self._names.add(name)
         if name in self._skipped:
             return args[0] if name.endswith("_") else args[0].clone()
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if name == "_to_copy" and args[0].is_floating_point() and not result.is_floating_point():
+            self._names.add(TO_INTEGERS)
+        self._decided += name in _DECIDING
+        if self._decided == _MANY:
+            self._names.add(GOES_ON)
+        return result
 
 
 @contextlib.contextmanager

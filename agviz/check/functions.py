@@ -9,7 +9,7 @@ import torch
 
 from agviz.analysis.outcome import Outcome
 from agviz.check.backward_code import defined_at, made_in, talks_to_others, writes_at
-from agviz.check.evaluation import Evaluation, EvaluationError, unnoticed
+from agviz.check.evaluation import GOES_ON, TO_INTEGERS, Evaluation, EvaluationError, unnoticed
 from agviz.check.probes import Prober, SlopeMatch
 from agviz.words.shapes import write_shape
 from agviz.words.units import plural
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agviz.check.probes import ArgumentProbe
 
 _STEPPED: Final = {
+    TO_INTEGERS,
     "bernoulli",
     "bucketize",
     "ceil",
@@ -158,7 +159,9 @@ def _design(
         return "its forward hands its argument on as it is: another gradient is its purpose"
     stepped = sorted(evaluation.ops & _STEPPED)
     if stepped:
-        return f"its forward calls {stepped[0]}: a straight-through estimator?"
+        return f"its forward has {stepped[0]}: a straight-through estimator?"
+    if GOES_ON in evaluation.ops:
+        return f"its forward has {GOES_ON}: near enough, not exact?"
     flat = [number for number in off if probes[number].of(SlopeMatch.FLAT)]
     if flat and not is_wrong:
         names = _names(about, [probes[number] for number in flat])

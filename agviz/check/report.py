@@ -181,7 +181,7 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
         when = "before" if len(each.after) < len(each.before) else "instead"
         before, after = write_shape(each.before), write_shape(each.after)
         yield _found(
-            f"{each.called} mixes up two dimensions: {before} is read as {after}",
+            f"{each.called} may mix up two dimensions: {before} is read as {after}",
             frame,
             f"{each.called} keeps the order of the numbers: rows of the result are put together of"
             f" several of the {each.before[0]:,} and {each.before[1]:,} entries, so that outputs"

@@ -345,7 +345,7 @@ def _spread(blame: Blame) -> Finding | None:
     return Finding(
         "standard deviation of one element",
         f"{blame.function} was taken of single elements: with Bessel's correction that is 0 / 0",
-        "Take it of two elements or more, or with correction=0.",
+        "Take it of two elements or more: look at its dim, or leave such batches out.",
     )
 
 

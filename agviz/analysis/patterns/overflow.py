@@ -54,8 +54,8 @@ def exploding(evidence: Evidence) -> Finding | None:
         f"{own}, whose backward the program defines, makes the gradient larger each time: look at"
         " it first; agviz check holds it against numerical derivatives."
         if own
-        else "Clip the gradient, normalise between the layers, or start from smaller weights"
-        " (orthogonal, for recurrent ones)."
+        else "Normalise between the layers, start from smaller weights (orthogonal, for recurrent"
+        " ones), or go back over fewer steps; clipping after backward comes too late."
     )
     return Finding(
         _EXPLODING,

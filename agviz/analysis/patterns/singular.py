@@ -96,6 +96,45 @@ _SAFE: Final = (
 )
 
 
+_SMALLEST: Final[Mapping[str, tuple[str, str, str]]] = {
+    "float16": ("3e-8", "1e-5", "1e-3"),
+    "bfloat16": ("4e-41", "1e-5", "1e-2"),
+    "float32": ("7e-46", "1e-12", "1e-6"),
+    "float64": ("2e-324", "1e-24", "1e-12"),
+}
+"""By dtype: below what a number is 0, an eps to add to 0, and one to take away from 1."""
+_FROM_ZERO: Final = frozenset({"Sqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Rsqrt", "Pow"})
+_EDGED: Final = frozenset({"Acos", "Acosh", "Asin", "Atanh", "Erfinv", "Log1P", "Logit"})
+_CLAMPS: Final = frozenset({"Clamp", "ClampMin", "ClampMax"})
+
+
+def _already(evidence: Evidence, remedy: str) -> str:
+    """The advice where the program has an eps or a clamp there already; empty: it has none.
+
+    What an addition adds to a single way has no graph: a number.
+    """
+    behind = _behind(evidence, 1 if evidence.function == "Div" else 0)
+    dtype = "" if evidence.wrong is None else evidence.wrong.dtype
+    if not behind or dtype not in _SMALLEST:
+        return ""
+    zero, small, beside_one = _SMALLEST[dtype]
+    if behind[0] in _CLAMPS and evidence.function in _EDGED:
+        return (
+            "It is clamped before, but not away from there, or by so little that"
+            f" {dtype} rounds it off: leave {beside_one} at least."
+        )
+    if evidence.function not in _FROM_ZERO:
+        return ""
+    if behind[0] in _CLAMPS:
+        return f"It is clamped before, but not away from 0: give clamp a min such as {small}."
+    if behind[0] == "Add" and len(behind) > 1:
+        return (
+            f"If what is added before is an eps: below {zero} an eps is 0 in {dtype}, take {small}."
+            f" Else {remedy[:1].lower()}{remedy[1:]}"
+        )
+    return ""
+
+
 def of_half(remedy: str, health: Health | None) -> str:
     """The same advice, where it names an eps and float16 computes."""
     if health is None or health.dtype != "float16" or "small eps" not in remedy:
@@ -159,7 +198,8 @@ def singular(evidence: Evidence) -> Finding | None:
     if found is None:
         return None
     finding = found.finding()
-    return finding._replace(remedy=of_half(finding.remedy, evidence.wrong))
+    remedy = _already(evidence, finding.remedy) or of_half(finding.remedy, evidence.wrong)
+    return finding._replace(remedy=remedy)
 
 
 def singular_here(evidence: Evidence) -> Finding | None:
@@ -512,7 +552,7 @@ def _std(evidence: Evidence) -> Singular | None:
     return Singular(
         "standard deviation of one element",
         "it was taken of a single element, and with Bessel's correction that is 0 / 0",
-        "Take it of two elements or more, or with correction=0.",
+        "Take it of two elements or more: look at its dim, or leave such batches out.",
     )
 
 

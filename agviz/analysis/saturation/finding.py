@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.blame import function_name
 from agviz.analysis.place import backward_pass
+from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.saturation.gates import shut_gates
 from agviz.analysis.saturation.judging import saturated
 from agviz.analysis.saturation.openness import LOGITS_TOO_LARGE, SLOPES
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from agviz.analysis.saturation.judging import Saturated, Trend
     from agviz.measure.values import Health
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import ForwardOpRow, Frame
 
 _MOST_NAMED: Final = 3
 _STATES: Final[Mapping[str, str]] = {"softmax": "nearly one-hot", "relu": "nearly all 0"}
@@ -209,8 +210,31 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
             f"These moved by {percent(moved)} of their norm at most meanwhile, so what goes in has"
             f" changed: look at the batches from backward pass {first.since.graph_task} on."
         )
+    elif first.trend == "passes" and (write := _written(trace, first)) is not None:
+        yield (
+            f"Besides steps, {write.name} wrote to a parameter before it meanwhile, at"
+            f" {write.line}: look at that first."
+        )
     else:
         yield own.get(first.trend, own["start"])
+
+
+def _written(trace: Trace, found: Saturated) -> ForwardOpRow | None:
+    """What the program itself wrote last to a parameter that learns through it, while it shut."""
+    if found.open_at is None:
+        return None
+    leaves, _ = found.at.reached(found.site.key)
+    meanwhile = range(found.open_at.graph_task + 1, found.since.graph_task + 1)
+    writes = [
+        op
+        for memory in memories_of_parameters(trace, found.at.names(leaves))
+        for op in trace.forward_changes(memory, -1)
+        if op.graph_task in meanwhile
+        and op.line is not None
+        and not any("torch/optim/" in frame.file for frame in op.stack)
+        and any(row.memory == memory for row in written(op))
+    ]
+    return max(writes, key=lambda op: op.id, default=None)
 
 
 def _moved(trace: Trace, found: Saturated) -> float | None:
