@@ -117,7 +117,7 @@ def test_a_step_is_named_only_where_it_came_between(culprit: str, tmp_path: Path
         found = version_error(trace, trace.graph_tasks[1].id)
     assert isinstance(found, InplaceModification)
     assert (found.step is not None) == (culprit == "step")
-    assert ("If no step did it" in found.paragraph) == (culprit != "step")
+    assert ("No optimizer had stepped since" in found.paragraph) == (culprit == "write")
 
 
 def by_name(name: str) -> Program:

@@ -13,7 +13,6 @@ that it can be.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import bad
@@ -60,31 +59,25 @@ def most(node: NodeRow) -> float | None:
 def slope(flow: GradientFlow, node: NodeRow) -> float | None:
     """The norm of what a node put out over that of what came in; None: not known, or nothing came.
 
-    What all entries have in common does not count for softmax, which lets none of it through: the
-    gradient of an entropy is the same for all where the probabilities are.
-
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
     value, came = next(iter(flow.inputs(node.index)))
     if value is not GradientValue.SOME or came is None or bad(came) or not came.norm:
         return None
-    norm = came.norm
-    if FUNCTIONS.get(node.short_name) == "softmax":
-        common = (came.mean or 0.0) ** 2 * came.numbers
-        if common > _ALL_ALIKE * norm**2:
-            return None
-        norm = math.sqrt(norm**2 - common)
     value, gave = flow.output(node.index, 0)
     if value is GradientValue.ZERO:
         return 0.0
     if value is not GradientValue.SOME or gave is None or bad(gave) or gave.norm is None:
         return None
-    return gave.norm / norm
+    return gave.norm / came.norm
 
 
 def openness(flow: GradientFlow, node: NodeRow) -> float | None:
     """How far an activation is open, from 0 to 1: Note [Open]; None: not known, or it is none.
+
+    Of softmax it is not known where the gradient is the same for all entries: none of that passes,
+    however open it is. So is the gradient of an entropy where all probabilities are the same.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
@@ -93,7 +86,16 @@ def openness(flow: GradientFlow, node: NodeRow) -> float | None:
     if largest is None:
         return None
     met = slope(flow, node)
-    return None if met is None else min(1.0, (met / largest) ** 2)
+    if met is None:
+        return None
+    _, came = next(iter(flow.inputs(node.index)))
+    common = 0.0 if came is None else (came.mean or 0.0) ** 2 * came.numbers
+    whole = 0.0 if came is None else (came.norm or 0.0) ** 2
+    if FUNCTIONS[node.short_name] != "softmax":
+        common = 0.0
+    elif common > _ALL_ALIKE * whole:
+        return None
+    return min(1.0, (met / largest) ** 2 * whole / (whole - common))
 
 
 def openness_of_rows(outputs: Health) -> float | None:
