@@ -106,7 +106,7 @@ class StoredTensors:
         if is_put and self.is_hook:
             yield "A hook puts them in in each pass, and nothing takes them out."
         elif is_put:
-            yield "They are put in in each step, and nothing takes them out."
+            yield "They are put in again and again, and nothing takes them out."
         yield (_MEANS.get(what) or _MEANS[kind]).format(self.holder.reached)
 
     def details(self) -> Iterator[str]:
