@@ -202,6 +202,6 @@ def test_a_step_of_a_stranger_is_no_number(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     record(lambda: training(scaler(), steps=3), path)
     with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.execute("INSERT INTO optimizer_step VALUES (99, 0, 0, 'x', 0, 0, 0)")
+        database.execute("INSERT INTO optimizer_step VALUES (99, 0, 0, 'x', 0, 0, 0, 0)")
     with agviz.Trace.open(path) as trace, pytest.raises(TraceError):
         trace.optimizer_steps()

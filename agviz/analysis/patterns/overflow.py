@@ -55,7 +55,7 @@ def exploding(evidence: Evidence) -> Finding | None:
         " it first; agviz check holds it against numerical derivatives."
         if own
         else "Normalise between the layers, start from smaller weights (orthogonal, for recurrent"
-        " ones), or go back over fewer steps; clipping after backward comes too late."
+        " ones), or take fewer steps; to clip after backward is too late."
     )
     return Finding(
         _EXPLODING,
