@@ -54,8 +54,8 @@ def exploding(evidence: Evidence) -> Finding | None:
         f"{own}, whose backward the program defines, makes the gradient larger each time: look at"
         " it first; agviz check holds it against numerical derivatives."
         if own
-        else "Normalise between the layers, start from smaller weights (orthogonal, for recurrent"
-        " ones), or take fewer steps; to clip after backward is too late."
+        else "Normalise between the layers, or start from smaller weights (orthogonal, for"
+        " recurrent ones): clipping comes too late."
     )
     return Finding(
         _EXPLODING,
