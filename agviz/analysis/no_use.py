@@ -134,10 +134,8 @@ def no_use(trace: Trace) -> NoUse | None:
     if sum(row.cause is _FACTOR for row in zeros) == 1:
         zeros = [row for row in zeros if row.cause is not _FACTOR]
     faint = [row for row in lasting if row.gradient == "faint" and row.cause is Cause.FAINT]
-    if zeros:
+    if len(faint) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
         faint = []
-    elif len(faint) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
-        return None
     groups = Gradients(zeros or faint).groups()
     if not groups:
         return None
