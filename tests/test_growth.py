@@ -7,6 +7,7 @@ one is alive that it does not mean to keep.
 from __future__ import annotations
 
 import sqlite3
+import time
 import weakref
 from collections import deque
 from contextlib import closing
@@ -404,7 +405,29 @@ def penalty_on_each_parameter(training: Training) -> None:
     loss.backward()
 
 
+class Slow(torch.autograd.Function):
+    """Its backward takes longer than any copy of small buffers."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        time.sleep(0.3)
+        return gradient
+
+
+def slices_beside_slow_work(training: Training) -> None:
+    out = torch.zeros(70, 8)
+    for step in range(70):
+        out[step] = training.first(torch.randn(4))
+    slow = cast("Callable[[Tensor], Tensor]", Slow.apply)
+    slow(out.square().mean()).backward()
+
+
 HEALTHY = (
+    slices_beside_slow_work,
     outputs_of_a_recurrence_in_a_buffer,
     long_recurrence,
     penalty_on_each_parameter,

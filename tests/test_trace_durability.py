@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agviz.cli.main import main
 from agviz.errors import TraceError
 from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
@@ -348,3 +349,35 @@ def test_a_lagging_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monk
             assert finished_graph_tasks(tmp_path / "t.agviz") >= number
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert trace.events(limit=10**6) == simulator.told
+
+
+def test_kill_9_right_after_a_graph_was_walked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file says of a pass that its graph was walked only once it holds the graph."""
+    path = tmp_path / "t.agviz"
+    program = """
+import os, signal, sys
+import torch
+import agviz
+from agviz.record.recorder import Recorder
+
+graph = Recorder._graph
+def killed(self, task):
+    if len(task.nodes) > 200:
+        self.file.flush(10)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return graph(self, task)
+Recorder._graph = killed
+with agviz.trace(path=sys.argv[1]):
+    for nodes in (100, 300):
+        x = torch.ones(2, requires_grad=True)
+        for _ in range(nodes):
+            x = x + 1
+        x.sum().backward()
+"""
+    ended = subprocess.run([sys.executable, "-c", program, path], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert main(["explain", str(path)]) == 1
+    assert "was under way when the recording was cut off" in capsys.readouterr().out
+    assert main(["export", "--format", "svg", "-o", str(tmp_path / "t.svg"), str(path)]) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.analysis.place import described, place
 from agviz.traces.rows import visible
@@ -40,6 +40,11 @@ class StepBetween(NamedTuple):
     """Name of its class."""
     frame: Frame | None
     """The line that called its first step."""
+
+    def as_json(self) -> dict[str, str | None]:
+        """The same as a function that modified something."""
+        line = None if self.frame is None else str(self.frame)
+        return {"name": f"{self.optimizer}.step", "line": line, "module": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,14 +176,7 @@ class InplaceModification:
             "saved": None if self.saved is None else self.saved._asdict(),
             "modified_by": [
                 *({"name": op.name, "line": op.line, "module": op.module} for op in self.changes),
-                *(
-                    {
-                        "name": f"{step.optimizer}.step",
-                        "line": None if step.frame is None else str(step.frame),
-                        "module": None,
-                    }
-                    for step in (() if self.step is None else (self.step,))
-                ),
+                *([] if self.step is None else [self.step.as_json()]),
             ],
             "last_recorded": None if self.last is None else self.last.index,
             "forward_recorded": self.is_recorded,
@@ -229,11 +227,13 @@ def _steps_before(
     root = trace.graph_tasks.root(graph_task)
     thread = trace.graph_task(root).thread
     for step in trace.optimizer_steps():
-        if step.graph_task < root:
-            numbers = node.sequence_nr, step.sequence_nr
-            # Sequence numbers are those of a thread.
-            is_known = step.thread == thread and None not in numbers
-            yield step, cast("int", numbers[0]) < cast("int", numbers[1]) if is_known else None
+        if step.graph_task >= root:
+            continue
+        made, then = node.sequence_nr, step.sequence_nr
+        if step.thread != thread or made is None or then is None:  # they are those of a thread
+            yield step, None
+        else:
+            yield step, made < then
 
 
 def _changes(

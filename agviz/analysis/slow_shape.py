@@ -126,7 +126,8 @@ def _writes(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
     sizes = [_numbers(node) for node in writes]
     if count < _LEAST_WRITES or sum(sizes) < _SHARE * sum(map(_numbers, nodes)):
         return None
-    of_time = sum(map(_lasted_ns, writes)) / max(1, sum(map(_lasted_ns, nodes)))
+    lasted_ns, of_all_ns = (sum(node.duration_ns or 0 for node in some) for some in (writes, nodes))
+    of_time = lasted_ns / max(1, of_all_ns)
     if of_time < _SHARE_OF_TIME:
         return None
     return SlowShape(
@@ -153,7 +154,3 @@ def _loop(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
 def _numbers(node: NodeRow) -> int:
     """In the gradients that it receives."""
     return sum(math.prod(shape) for shape in node.input_shapes or ())
-
-
-def _lasted_ns(node: NodeRow) -> int:
-    return 0 if node.start_ns is None or node.end_ns is None else node.end_ns - node.start_ns

@@ -385,11 +385,12 @@ class FileThread:
         rows = sum(counts)
         share = rows / max(1, rows + sum(map(_values, side)))
         values = max(1, int(most // 200 // _BYTES_PER_VALUE * share))
+        early: list[SideRow] = []
         waiting: dict[int, list[SideRow]] = {}
         for thing in side:
-            if not _is_early(thing):
-                waiting.setdefault(_graph_task(thing), []).append(thing)
-        fits = _write_fitting(writer, [thing for thing in side if _is_early(thing)])
+            of_task = waiting.setdefault(getattr(thing, "graph_task", NO_GRAPH_TASK), [])
+            (early if _is_early(thing) else of_task).append(thing)
+        fits = _write_fitting(writer, early)
         # The graph of the next pass may leave no room for the end of this one.
         for batch in self.journal.batches(values, nbytes, waiting.keys(), counts):
             first = [thing for task in batch.graph_tasks() for thing in waiting.pop(task, [])]
@@ -424,11 +425,6 @@ def _values(thing: SideRow) -> int:
     if isinstance(thing, Parameters):
         return 7 * len(thing.known.facts)
     return 24 * len(thing.values) if isinstance(thing, SavedHealth) else len(thing)
-
-
-def _graph_task(thing: SideRow) -> int:
-    """The one before whose events it has to be in the file."""
-    return getattr(thing, "graph_task", NO_GRAPH_TASK)
 
 
 def _is_early(thing: SideRow) -> bool:

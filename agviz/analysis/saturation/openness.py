@@ -88,14 +88,14 @@ def openness(flow: GradientFlow, node: NodeRow) -> float | None:
     met = slope(flow, node)
     if met is None:
         return None
+    far = (met / largest) ** 2
     _, came = next(iter(flow.inputs(node.index)))
-    common = 0.0 if came is None else (came.mean or 0.0) ** 2 * came.numbers
-    whole = 0.0 if came is None else (came.norm or 0.0) ** 2
-    if FUNCTIONS[node.short_name] != "softmax":
-        common = 0.0
-    elif common > _ALL_ALIKE * whole:
-        return None
-    return min(1.0, (met / largest) ** 2 * whole / (whole - common))
+    if FUNCTIONS[node.short_name] == "softmax" and came is not None and came.norm:
+        alike = (came.mean or 0.0) ** 2 * came.numbers / came.norm**2
+        if alike > _ALL_ALIKE:
+            return None
+        far /= 1 - alike
+    return min(1.0, far)
 
 
 def openness_of_rows(outputs: Health) -> float | None:
