@@ -16,6 +16,7 @@ from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wron
 from agviz.analysis.growth import growth
 from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
+from agviz.analysis.mixed_axes import mixed_axes
 from agviz.analysis.no_progress import no_progress
 from agviz.analysis.no_use import no_use
 from agviz.analysis.nonleaf_gradient import READ_ONLY, nonleaf_gradient
@@ -210,9 +211,9 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
     if graph_task is None:
         yield from _around_passes(trace, wrong)
     yield from _of_steps_and_values(trace, graph_task)
-    if graph_task is None and (twice := normalised_twice(trace)) is not None:
-        yield of_failure(twice, trace)
     if graph_task is None:
+        written_so = filter(None, (normalised_twice(trace), mixed_axes(trace)))
+        yield from (of_failure(each, trace) for each in written_so)
         yield from (of_failure(each, trace) for each in growth(trace))
     slow = slow_shape(trace, graph_task)
     if slow is not None:
