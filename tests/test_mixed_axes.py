@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def directions(x: Tensor) -> Tensor:
     """The last state of both directions, as in many a question about LSTM."""
     lstm = nn.LSTM(12, 50, batch_first=True, bidirectional=True)
-    return lstm(x)[1][0].view(-1, 100)
+    joined: Tensor = lstm(x)[1][0].view(-1, 100)
+    return joined
 
 
 def shifted(x: Tensor) -> Tensor:
@@ -47,7 +48,8 @@ def patches(x: Tensor) -> Tensor:
 def attended(x: Tensor) -> Tensor:
     """Torch's own layer, in training as it comes."""
     layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
-    return layer(x)
+    out: Tensor = layer(x)
+    return out
 
 
 WRONG: dict[str, tuple[list[int], list[int], Callable[[Tensor], Tensor]]] = {
@@ -64,6 +66,8 @@ RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
     "permuted": lambda x: x.permute(0, 2, 1).reshape(8, 12, 10) * 2,
     "cut anew": lambda x: x.view(8, 15, 8),
     "few of each": lambda x: x.view(8, 10, 4, 3)[..., :2, :].reshape(8, 10, 3, 2),
+    "as many heads as positions": lambda x: x[:, :4].transpose(0, 1).reshape(8, 48),
+    "neighbours joined": lambda x: x.view(80, 12)[:48].view(12, 48),
     "shifted": shifted,
     "shuffled": shuffled,
     "patches": patches,
@@ -90,7 +94,7 @@ def test_a_dimension_that_only_sizes_moved_is_named(name: str, tmp_path: Path) -
     before, after, make = WRONG[name]
     answer = found(make, tmp_path / "t.agviz")
     assert answer is not None
-    assert answer.heading == f"a view of {before} as {after} moves sizes, and no numbers"
+    assert answer.heading == f"viewing {before} as {after} moves a dimension, but no data"
     assert answer.frame is not None
     assert answer.frame.file.endswith("test_mixed_axes.py")
 

@@ -64,6 +64,35 @@ class Deep(nn.Module):
         return x
 
 
+class Chosen(nn.Module):
+    """Experts of which a router takes one, by its number or by its weight."""
+
+    def __init__(self, *, hard: bool) -> None:
+        super().__init__()
+        self.router = nn.Linear(6, 3)
+        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.hard = hard
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.router(x)
+        outputs = torch.stack([expert(x) for expert in self.experts])
+        if self.hard:
+            return outputs[scores.argmax(1), torch.arange(len(x))]
+        return torch.einsum("ebf,be->bf", outputs, scores.softmax(1))
+
+
+class Probe(nn.Module):
+    """A head on features that are not trained, on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.body(x).detach())
+        return out
+
+
 class Weighted(nn.Module):
     """A head whose term is multiplied by a weight."""
 
@@ -77,12 +106,18 @@ class Weighted(nn.Module):
         return out
 
 
-def judged(model: nn.Module, path: Path, *, held: Callable[[str], bool] = bool) -> Verdict:
+def judged(
+    model: nn.Module,
+    path: Path,
+    *,
+    held: Callable[[str], bool] = bool,
+    check_forward: bool = False,
+) -> Verdict:
     """The verdict on 8 steps of a model."""
     torch.manual_seed(0)
     parameters = [each for name, each in model.named_parameters() if held(name)]
     optimizer = torch.optim.SGD(parameters, 0.01)
-    with agviz.trace(path=path):
+    with agviz.trace(path=path, check_forward=check_forward):
         for _ in range(8):
             x = torch.randn(16, 6)
             optimizer.zero_grad()
@@ -131,3 +166,27 @@ def test_what_no_optimizer_holds_is_not(tmp_path: Path) -> None:
         held=lambda name: name.startswith("decode"),
     )
     assert not isinstance(verdict.basis, NoUse)
+
+
+def test_what_is_cut_off_throughout_is_found_where_the_forward_was_recorded(tmp_path: Path) -> None:
+    verdict = judged(Chosen(hard=True), tmp_path / "t.agviz", check_forward=True)
+    assert isinstance(verdict.basis, NoUse)
+    assert verdict.outcome is Outcome.FOUND
+    assert "argmax" in verdict.heading
+    assert {row.parameter for row in verdict.basis.group.rows} == {"router.weight", "router.bias"}
+    assert "test_no_use.py:" in verdict.line
+
+
+def test_what_cuts_it_off_cant_be_told_otherwise(tmp_path: Path) -> None:
+    verdict = judged(Chosen(hard=True), tmp_path / "t.agviz")
+    assert isinstance(verdict.basis, NoUse)
+    assert verdict.outcome is Outcome.CANT_TELL
+    assert "--check-forward" in verdict.paragraph
+
+
+@pytest.mark.parametrize(
+    "model", [Chosen(hard=False), Probe()], ids=["soft", "detached on purpose"]
+)
+def test_what_is_trained_or_detached_is_not(model: nn.Module, tmp_path: Path) -> None:
+    verdict = judged(model, tmp_path / "t.agviz", check_forward=True)
+    assert verdict.outcome is Outcome.NOTHING_UNUSUAL

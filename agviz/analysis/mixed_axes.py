@@ -11,14 +11,18 @@ It shows in the sizes of both shapes alone. What is equal at the front and at th
 place. Of what is left, a size that either shape has once, with another number of elements behind it
 in the one than in the other, is a dimension whose place changed: had it been merged or split, its
 size would have changed, and had it stayed, there would be as much behind it as before. Small sizes
-agree by chance, and are not looked at.
+agree by chance, and are not looked at; nor is a first size that is a multiple of what becomes of
+it, as where each four rows of 64 are joined.
 
 Attention with relative positions shifts rows on purpose so: it appends a column, views it with two
-sizes exchanged, and drops a row. So what was padded or concatenated just before is left alone.
+sizes exchanged, and drops a row. So what was padded or concatenated just before is left alone. What
+was transposed just before, and can be merged and split into the new shape, is as well: heads of an
+attention over as many positions as there are heads, ``[4, 12, 5]`` as ``[12, 20]``.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +30,7 @@ from agviz.analysis.program_calls import last_passes
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import NodeRow
@@ -39,6 +43,7 @@ _PASSES: Final = 2
 """Those of a generator and of a discriminator, say."""
 _VIEWS: Final = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward")
 _LENGTHENED: Final = ("CatBackward", "ConstantPadNdBackward")
+_TRANSPOSED: Final = ("Permute", "Transpose")
 _LEAST_SIZE: Final = 4
 
 
@@ -56,9 +61,44 @@ def mixed_axes(trace: Trace) -> StepFinding | None:
         nodes = trace.nodes(task.id) if views else ()
         for index in reversed(views):  # in the order of the forward
             found = _mixed(nodes[index])
-            if found is not None and not _is_lengthened(trace, task.id, index):
+            if found is not None and not is_meant(_names_below(trace, task.id, index), *found[:2]):
                 return _finding(nodes[index], *found)
     return None
+
+
+def is_meant(made_by: Sequence[str], before: Shape, after: Shape) -> bool:
+    """Whether a program moves sizes so on purpose, or only seems to.
+
+    Args:
+        made_by: names of the node that made what is viewed, and of that below it.
+        before: shape of what is viewed.
+        after: of the view.
+    """
+    if any(name.startswith(_LENGTHENED) for name in made_by[:1]):
+        return True
+    made_by = [name for name in made_by if not name.startswith("Clone")][:1]
+    if not any(name.startswith(_TRANSPOSED) for name in made_by):
+        return False
+    counts = sorted({*_behind(before), *_behind(after)})
+    return all(more % less == 0 for less, more in itertools.pairwise(counts))
+
+
+def heading(before: Shape, after: Shape) -> str:
+    """What such a view does."""
+    return f"viewing {list(before)} as {list(after)} moves a dimension, but no data"
+
+
+def paragraph(size: int) -> str:
+    """What comes of it, and what to do.
+
+    Args:
+        size: of the dimension.
+    """
+    return (
+        f"The dimension of size {size:,} changes its place, but view and reshape keep the order of"
+        " the elements: each row of the result mixes elements of several rows. To move the"
+        " dimension itself, use transpose or permute first. If this regrouping is meant, leave it."
+    )
 
 
 def moved(before: Shape, after: Shape) -> int | None:
@@ -68,6 +108,8 @@ def moved(before: Shape, after: Shape) -> int | None:
         here, there = here[1:], there[1:]
     while here and there and here[-1] == there[-1]:
         here, there = here[:-1], there[:-1]
+    if len(there) == 2 and here[0][0] % there[0][0] == 0:
+        return None  # rows that follow each other may be joined
     once = [
         {size: behind for size, behind in left if Counter(size for size, _ in left)[size] == 1}
         for left in (here, there)
@@ -98,22 +140,23 @@ def _mixed(node: NodeRow) -> tuple[Shape, Shape, int] | None:
     return None if before is None or after is None or size is None else (before, after, size)
 
 
-def _is_lengthened(trace: Trace, graph_task: int, view: int) -> bool:
-    """Whether what is viewed was padded or concatenated just before."""
-    below = [edge.consumer for edge in trace.edges_from(graph_task, view)]
-    return any(trace.node(graph_task, each).name.startswith(_LENGTHENED) for each in below)
+def _names_below(trace: Trace, graph_task: int, node: int) -> list[str]:
+    """The names of the two nodes that a node's first output leads to."""
+    names: list[str] = []
+    while len(names) < 2:
+        edges = trace.edges_from(graph_task, node)
+        if not edges:
+            break
+        node = edges[0].consumer
+        names.append(trace.node(graph_task, node).name)
+    return names
 
 
 def _finding(node: NodeRow, before: Shape, after: Shape, size: int) -> StepFinding:
     return StepFinding(
         kind="mixed axes",
-        heading=f"a view of {list(before)} as {list(after)} moves sizes, and no numbers",
+        heading=heading(before, after),
         frame=node.frame,
-        paragraph=(
-            f"The dimension of size {size:,} comes to another place, but view and reshape keep the"
-            " order of the numbers: each row of the result is cut out of several of the rows that"
-            " were. Where the dimension itself is to move, use transpose or permute before; if the"
-            " numbers are to be cut anew just so, all is well."
-        ),
+        paragraph=paragraph(size),
         evidence=(f"node {node.index} ({node.name})",),
     )

@@ -1,8 +1,9 @@
-"""Parameters whose gradients are of no use throughout a run, though an optimizer holds them.
+"""Parameters that never get a gradient of use in a run, though an optimizer holds them.
 
-One pass with a gradient of zeros is no fault: a mask, a warm-up, a factor that starts at zero. So
-it has to be so in the first pass and in each of the last ones (:func:`~agviz.analysis.why.why`),
-with steps of the optimizer between, and for a reason that no program means.
+One pass with a gradient of zeros, or without one, is no fault: a mask, a warm-up, a factor that
+starts at zero. So it has to be so in the first pass and in each of the last ones
+(:func:`~agviz.analysis.why.why`), with steps of the optimizer between, and for a reason that no
+program means.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ _LEAST_PASSES: Final = 4
 _LEAST_STEPS: Final = 2
 _MOST_NODES: Final = 20_000
 """A larger pass is not read."""
+_CUT: Final = frozenset(
+    {
+        *(Cause.CHECKPOINT, Cause.INTEGER, Cause.LEFT_TORCH, Cause.NEW_TENSOR),
+        *(Cause.RETURNED_NONE, Cause.SAMPLED),
+    }
+)
+"""Causes of no gradient at all that nobody writes to stop one, as ``detach`` and ``no_grad`` do."""
 _OF_ZEROS: Final = frozenset({Cause.DEAD_ACTIVATION, Cause.FLAT, Cause.UNDERFLOW, Cause.VANISHED})
 """Causes that last until the program is changed. A term weighted by zero may be meant, and so may
 a mask, and a hook."""
@@ -39,7 +47,7 @@ _LEARNS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoUse:
-    """Gradients of zeros, or next to nothing, throughout a run, and why."""
+    """No gradients, zeros, or next to nothing, throughout a run, and why."""
 
     graph_task: int
     """The last pass that was looked at."""
@@ -56,6 +64,11 @@ class NoUse:
         return self.group.rows[0].frame
 
     @property
+    def is_known(self) -> bool:
+        """Whether it is known why; else a parameter may be there to be used at another time."""
+        return self.group.rows[0].cause is not Cause.NOT_REACHED
+
+    @property
     def heading(self) -> str:
         """Which parameters, and why."""
         return self.group.heading_among(self.of)
@@ -68,6 +81,11 @@ class NoUse:
     @property
     def _remedy(self) -> str:
         row = self.group.rows[0]
+        if not self.is_known:
+            return (
+                "Record with --check-forward (check_forward=True) to learn whether a line cuts"
+                " them off, or the forward does not use them."
+            )
         if row.cause is _FACTOR:
             return (
                 "They are zero themselves, so that each leaves the others no gradient: initialise"
@@ -125,6 +143,8 @@ def no_use(trace: Trace) -> NoUse | None:
         and row.gradient == began[row.parameter].gradient
         and row.cause == began[row.parameter].cause
     ]
+    cut = [row for row in lasting if row.gradient == "none" and row.cause in _CUT]
+    unknown = [row for row in lasting if row.cause is Cause.NOT_REACHED]
     zeros = [
         row
         for row in lasting
@@ -136,7 +156,7 @@ def no_use(trace: Trace) -> NoUse | None:
     faint = [row for row in lasting if row.gradient == "faint" and row.cause is Cause.FAINT]
     if len(faint) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
         faint = []
-    groups = Gradients(zeros or faint).groups()
+    groups = Gradients(cut or zeros or faint or unknown).groups()
     if not groups:
         return None
     return NoUse(

@@ -129,8 +129,14 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     found = sorted(_found(trace, graph_task), key=_rank)
     if not any(each.is_found and not _is_repeated(each) for each in found):
         # else these may be what follows
-        shut = saturation(trace, graph_task) or (no_use(trace) if graph_task is None else None)
-        found = found if shut is None else [of_failure(shut, trace), *found]
+        shut = saturation(trace, graph_task)
+        idle = no_use(trace) if shut is None and graph_task is None else None
+        if shut is not None:
+            found = [of_failure(shut, trace), *found]
+        elif idle is not None and idle.is_known:
+            found = [of_failure(idle, trace), *found]
+        elif idle is not None and not found:
+            found = [of_failure(idle, trace, Outcome.CANT_TELL)]
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)

@@ -1,20 +1,16 @@
 """Calls that run with what they are given, and read it as something else.
 
-Note [Dimensions that change places]
-``view`` and ``reshape`` keep the order of the numbers. Of (9, 6, 16) seen as (6, 9, 16), a row of
-the result is no row of the one dimension or the other: ``transpose`` was meant. The same of
-(2, 6, 16), the last states of two layers, seen as (6, 32). Where the first size is a multiple of
-the second, that may as well join neighbours, and is not told; nor is what was transposed right
-before, as the heads of an attention over as many positions.
+Losses that are given probabilities (Note [What a loss is given]), and views that move a dimension
+but no data (Note [Dimensions that only sizes moved]).
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from torch import Tensor
 
+from agviz.analysis.mixed_axes import is_meant, moved
 from agviz.analysis.normalised_twice import LOSSES, Loss, probabilities
 
 if TYPE_CHECKING:
@@ -34,19 +30,20 @@ class MisreadInput(NamedTuple):
     """The function that gave the probabilities."""
 
 
-class SwappedView(NamedTuple):
-    """A view whose first two dimensions have changed places, but not its numbers."""
+class MixingView(NamedTuple):
+    """A view that moves a dimension, but no data: Note [Dimensions that only sizes moved]."""
 
     captured: Any
     """The stack of the call."""
-    called: str
     before: tuple[int, ...]
     after: tuple[int, ...]
+    size: int
+    """Of the dimension."""
 
 
 def misread(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, captured: Any
-) -> MisreadInput | SwappedView | None:
+) -> MisreadInput | MixingView | None:
     """What a call reads otherwise than it is meant; None: nothing of the kind.
 
     Args:
@@ -64,9 +61,11 @@ def misread(
         found = probabilities(given.grad_fn, _name, _below)
         return None if found is None else MisreadInput(captured, _LOSSES[last], found[1])
     if last in _READS_ANEW and isinstance(result, Tensor):
-        shapes = tuple(given.shape), tuple(result.shape)
-        is_told = is_swapped(*shapes) and not _is_transposed(given.grad_fn)
-        return SwappedView(captured, last, *shapes) if is_told else None
+        before, after = tuple(given.shape), tuple(result.shape)
+        size = moved(before, after)
+        if size is None or is_meant(_names(given.grad_fn), before, after):
+            return None
+        return MixingView(captured, before, after, size)
     return None
 
 
@@ -78,18 +77,6 @@ def _below(node: Any) -> Any:
     return node.next_functions[0][0] if node.next_functions else None
 
 
-def _is_transposed(node: Any) -> bool:
-    """Whether a node is of a transposition, or of a copy of one."""
-    if node is not None and node.name().startswith("Clone"):
-        node = node.next_functions[0][0]
-    return node is not None and node.name().startswith(("Permute", "Transpose"))
-
-
-def is_swapped(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Whether the first two sizes have changed places: Note [Dimensions that change places]."""
-    if len(before) < 3 or min(before[0], before[1]) < 2 or before[0] == before[1]:
-        return False
-    first, second, *rest = before
-    if after == (second, first, *rest):
-        return True
-    return first % second != 0 and after == (second, first * math.prod(rest))
+def _names(node: Any) -> list[str]:
+    """The names of a node and of what its first output leads to."""
+    return [_name(each) for each in (node, _below(node) if node else None) if each is not None]

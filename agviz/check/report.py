@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis import mixed_axes
 from agviz.analysis.code_search import writes_to_what_is_made
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.source import source_line, source_lines
@@ -178,16 +179,8 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
             said = each.loss.paragraph(each.given_by)
             yield _found(each.loss.heading(each.given_by), frame, said)
             continue
-        when = "before" if len(each.after) < len(each.before) else "instead"
-        before, after = write_shape(each.before), write_shape(each.after)
-        yield _found(
-            f"{each.called} may mix up two dimensions: {before} is read as {after}",
-            frame,
-            f"{each.called} keeps the order of the numbers: rows of the result are put together of"
-            f" several of the {each.before[0]:,} and {each.before[1]:,} entries, so that outputs"
-            " and gradients of different samples mix. If the two dimensions are to change places,"
-            f" call transpose(0, 1) {when}.",
-        )
+        said = mixed_axes.paragraph(each.size)
+        yield _found(mixed_axes.heading(each.before, each.after), frame, said)
 
 
 def _recurrent(watch: GradientWatch) -> Iterator[Verdict]:
