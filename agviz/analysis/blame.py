@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
 
 _MOST_READ: Final = 2_000
+NO_OP: Final = -1
+"""Id of a function that was not recorded, but for the node that it made."""
 SOFTMAX: Final = frozenset(
     {
         *("softmax", "log_softmax", "logsumexp", "softmin"),
@@ -95,6 +97,11 @@ class Blame(NamedTuple):
     """The function by which the program itself made the parameter so; None: none was recorded."""
     unfilled: ForwardOpRow | None = None
     """The one that gave it memory that nobody has filled; None: that was not seen."""
+
+    @property
+    def is_of_graph(self) -> bool:
+        """Whether it was found by what nodes had saved: Note [Back through what was saved]."""
+        return self.op.id == NO_OP
 
     @property
     def function(self) -> str:

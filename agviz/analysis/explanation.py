@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.blame import blame
 from agviz.analysis.evidence import gather, with_norms
+from agviz.analysis.graph_blame import graph_blame
 from agviz.analysis.loss_scale import skipped
 from agviz.analysis.measures import bad, counts, dtype_and_shape, extent, magnitude, number
 from agviz.analysis.origins import OriginKind, spread
@@ -437,7 +438,10 @@ def explain(trace: Trace, graph_task: int | None = None) -> Explanation | None:
 def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Explanation:
     origin = found.first
     node = trace.node(origin.graph_task, origin.node)
-    evidence = gather(trace, origin, blame(trace, origin.graph_task, origin.node))
+    began = blame(trace, origin.graph_task, origin.node)
+    if began is None and not trace.meta.check_forward:
+        began = graph_blame(trace, origin.graph_task, origin.node)
+    evidence = gather(trace, origin, began)
     finding = find(evidence)
     if finding is not None and finding.pattern.startswith("overflow in"):
         evidence = with_norms(trace, origin, evidence)

@@ -163,6 +163,8 @@ class Recorder(Instrument):
         self._selection = Selection(steps, nodes)
         self._introduced: set[int] = set()
         self._raised: set[int] = set()
+        self._was_lost = False
+        """Whether a loss was met, or something that a node had saved, that is not finite."""
         """Graph tasks under way of which it is kept where their exception came from."""
         self._here = threading.local()
         """The call to torch's own engine that this thread makes."""
@@ -577,8 +579,15 @@ class Recorder(Instrument):
         if any(not health.is_finite for _, health in measured):
             if self.steps is not None:
                 self._keep(self.steps.look(task.id))
-            for ref, saved in roots.saved_near(task):
-                self._keep_saved(task.id, ref.index, saved, "root_saved")
+            self._keep_saved_from(task.id, [ref for ref, _ in task.root_edges], roots.MOST_LATER)
+
+    def _keep_saved_from(self, graph_task: int, begin: Sequence[NodeRef], most: int) -> None:
+        """Keep what nodes had saved from some on; of the first that are met, of all there are."""
+        if not self._was_lost:
+            self._was_lost = True
+            most = roots.MOST_FIRST
+        for ref, saved in roots.saved_near(begin, most):
+            self._keep_saved(graph_task, ref.index, saved, "root_saved")
 
     def _note(self, rows: Sequence[Any]) -> None:
         """Keep rows as far as they are chosen."""
@@ -640,6 +649,9 @@ class Recorder(Instrument):
         if not self.is_recording or not self._selection.has_row(codec.row_of(event)):
             return
         self._keep_saved(event.graph_task, event.node, live.saved)
+        is_lost = any(value.health and not value.health.is_finite for value in live.saved)
+        if is_lost and not self._was_lost and live.node is not None:
+            self._keep_saved_from(event.graph_task, [live.node], roots.MOST_FIRST)
         if self.elements is not None and live.node is not None:
             located = self.elements.of_node(event.graph_task, live.node, live.outputs)
             if located is not None:

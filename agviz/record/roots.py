@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from agviz.measure.values import Health, SavedValue
     from agviz_engine.graph_task import GraphTask
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 _MOST_ROOTS: Final = 16
 _MOST_NUMBERS: Final = 4_096
 """A larger tensor is no loss; to read it would cost what reading a gradient does."""
-_MOST_NODES: Final = 32
-"""Nodes nearest to a loss of which is looked what they had saved."""
+MOST_FIRST: Final = 4_096
+"""Nodes looked at of the first loss that is not finite, to find where it began."""
+MOST_LATER: Final = 32
+"""Of later ones."""
 
 
 def measured(task: GraphTask) -> list[tuple[int, Health]]:
@@ -36,13 +38,15 @@ def measured(task: GraphTask) -> list[tuple[int, Health]]:
     return found
 
 
-def saved_near(task: GraphTask) -> Iterator[tuple[NodeRef, tuple[SavedValue, ...]]]:
-    """What the nodes nearest to the roots have saved, nearest first."""
+def saved_near(
+    begin: Iterable[NodeRef], most: int
+) -> Iterator[tuple[NodeRef, tuple[SavedValue, ...]]]:
+    """What at most so many nodes have saved, from some on, nearest first."""
     from agviz.measure.saved import measured as saved_of
 
-    waiting = deque(ref for ref, _ in task.root_edges)
+    waiting = deque(begin)
     seen: set[int] = set()
-    while waiting and len(seen) < _MOST_NODES:
+    while waiting and len(seen) < most:
         ref = waiting.popleft()
         if ref.index in seen:
             continue

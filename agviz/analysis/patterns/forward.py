@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from agviz.analysis.evidence import Evidence
     from agviz.measure.values import Health
 
+WRITTEN: Final = "infinity that the program wrote"
 UNKNOWN: Final = "non-finite in the forward"
 _ANY_TIME: Final = (
     "Look at the step before: a non-finite gradient that was applied, or a learning rate that is"
     " too large; else at what initialised or loaded it."
 )
+_EDGE: Final = "Clamp the argument: rounding alone may carry it over the edge."
 _POLES: Final = frozenset(
     {
         *("remainder", "fmod", "floor_divide", "mod", "floordiv"),
@@ -69,7 +71,7 @@ def data(evidence: Evidence) -> Finding | None:
 
 
 def _data(blame: Blame) -> Finding:
-    whence = "and no function of the forward made it"
+    whence = f"and no {'node' if blame.is_of_graph else 'function of the forward'} made it"
     if blame.written is not None:
         whence = f"which was written into it at {blame.written}"
     if blame.is_masked:
@@ -163,7 +165,7 @@ def _function(blame: Blame, scale: float | None) -> Finding:
     found = _overflow(blame, scale)
     if found is None and blame.function in WRITING:
         found = Finding(
-            "infinity that the program wrote",
+            WRITTEN,
             f"{blame.op.name} wrote {counts(blame.wrong)}, which it was given as a number",
             "If it is meant as a mask, look at what takes it later, and leaves nothing else there.",
         )
@@ -236,6 +238,11 @@ def _outside(blame: Blame, low: float, high: float = math.inf) -> Finding | None
 
 def _sqrt(blame: Blame) -> Finding | None:
     given = _argument(blame)
+    if given is None and blame.is_of_graph:  # its node saves the result only
+        what = "0" if blame.wrong.posinf else "negative"
+        pattern = singular.SQRT if blame.wrong.posinf else f"{blame.function} outside its domain"
+        where = places(blame.wrong.posinf or blame.wrong.nan)
+        return _finding(pattern, f"the argument of {blame.function} is {what} {where}", _EDGE)
     if blame.function == "rsqrt" and given is not None and given.zero and blame.wrong.posinf:
         is_normalised = _made_by(blame, 0) in {*_SPREADS, "mean"}
         pattern = singular.VARIANCE if is_normalised else singular.SQRT
@@ -283,13 +290,16 @@ def _exp(blame: Blame) -> Finding | None:
     limit = math.log(LARGEST.get(blame.wrong.dtype, math.inf))
     if blame.function == "exp2":
         limit /= math.log(2)
-    if given is None or magnitude(given) <= limit or not _infinite(blame.wrong):
+    if not _infinite(blame.wrong):
         return None
-    return _finding(
-        singular.EXP,
-        f"the argument of {blame.function} goes up to {number(magnitude(given))}, and"
-        f" {blame.wrong.dtype} ends at {blame.function}({limit:.1f})",
-    )
+    ends = f"{blame.wrong.dtype} ends at {blame.function}({limit:.1f})"
+    if given is None and blame.is_of_graph:  # its node saves the result only
+        gave = f"{blame.function} gave {counts(blame.wrong)}, and {ends}"
+        return _finding(singular.EXP, gave)
+    if given is None or magnitude(given) <= limit:
+        return None
+    reached = f"the argument of {blame.function} goes up to {number(magnitude(given))}"
+    return _finding(singular.EXP, f"{reached}, and {ends}")
 
 
 def _infinite(health: Health) -> int:
@@ -297,6 +307,9 @@ def _infinite(health: Health) -> int:
 
 
 def _softmax(blame: Blame) -> Finding | None:
+    if blame.is_of_graph and blame.wrong.nan and _made_by(blame, 0) in WRITING:
+        seen = f"{_made_by(blame, 0)} left nothing but -inf in some row before {blame.function}"
+        return _finding(singular.SOFTMAX, f"{seen}, which gives 0 / 0")
     masked = [one.health for one in blame.arguments if one.health and one.health.neginf]
     given = masked[0] if masked else None
     if given is None or given.nan or given.posinf or not blame.wrong.nan + blame.wrong.neginf:
@@ -400,3 +413,15 @@ _RULES: Final[Mapping[str, Callable[[Blame], Finding | None]]] = {
     **dict.fromkeys(("acos", "asin", "atanh", "erfinv"), lambda blame: _outside(blame, -1.0, 1.0)),
     "acosh": lambda blame: _outside(blame, 1.0),
 }
+
+
+def function_of(node: str) -> str:
+    """``log1p`` of the node ``Log1P``, ``log_softmax`` of ``LogSoftmax``.
+
+    Args:
+        node: name of a node without ``Backward0``.
+    """
+    return _BY_NODE.get(node.lower(), re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node).lower())
+
+
+_BY_NODE: Final = {name.replace("_", ""): name for name in _RULES}
