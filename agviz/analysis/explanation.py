@@ -438,10 +438,7 @@ def explain(trace: Trace, graph_task: int | None = None) -> Explanation | None:
 def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Explanation:
     origin = found.first
     node = trace.node(origin.graph_task, origin.node)
-    began = blame(trace, origin.graph_task, origin.node)
-    if began is None and not trace.meta.check_forward:
-        began = graph_blame(trace, origin.graph_task, origin.node)
-    evidence = gather(trace, origin, began)
+    evidence = gather(trace, origin, _began(trace, origin))
     finding = find(evidence)
     if finding is not None and finding.pattern.startswith("overflow in"):
         evidence = with_norms(trace, origin, evidence)
@@ -495,11 +492,27 @@ def _may_be_bad(health: Health | None) -> bool:
 
 
 def _kin(trace: Trace, found: Spread, evidence: Evidence) -> frozenset[Origin]:
+    """The other origins that are of the same function of the forward."""
     if evidence.blame is None:
         return frozenset()
-    first = evidence.blame.op.id
-    made = ((o, blame(trace, o.graph_task, o.node)) for o in found.origins[1 : _MOST_KIN + 1])
-    return frozenset(origin for origin, by in made if by is not None and by.op.id == first)
+    first = evidence.blame.op
+    of_node = first.sequence_nr if evidence.blame.is_of_graph else None
+    kin = set()
+    for origin in found.origins[1 : _MOST_KIN + 1]:
+        by = _began(trace, origin)
+        is_same = by is not None and (by.op.id, by.op.sequence_nr) == (first.id, first.sequence_nr)
+        node = trace.node(origin.graph_task, origin.node)
+        if is_same or (of_node is not None and node.sequence_nr == of_node):
+            kin.add(origin)
+    return frozenset(kin)
+
+
+def _began(trace: Trace, origin: Origin) -> Blame | None:
+    """The function of the forward with which it began, as recorded or as nodes had saved."""
+    found = blame(trace, origin.graph_task, origin.node)
+    if found is None and not trace.meta.check_forward:
+        found = graph_blame(trace, origin.graph_task, origin.node)
+    return found
 
 
 def _is_masked(trace: Trace, graph_task: int, found: Spread) -> bool:

@@ -97,8 +97,9 @@ class _Way:
             if not self._is_whole or not (wrong or earlier):
                 return None
             if not earlier:
-                found = [(maker, given[0]) for maker in makers] if given else [(node, wrong[0])]
-                every = [self._blame(maker, Source.FUNCTION, row) for maker, row in found]
+                may_be = makers if given else [node, *makers]
+                row = (given or wrong)[0]
+                every = [self._blame(each, Source.FUNCTION, row) for each in may_be]
                 known = [one for one in every if of_blame(one).pattern not in _NO_ANSWER]
                 return known[0] if len(known) == 1 else None
             nan = [each for each in earlier if any(row.health.nan for row in self._wrong(each))]

@@ -71,7 +71,15 @@ def data(evidence: Evidence) -> Finding | None:
 
 
 def _data(blame: Blame) -> Finding:
-    whence = f"and no {'node' if blame.is_of_graph else 'function of the forward'} made it"
+    if blame.is_of_graph:
+        return Finding(
+            f"{_kind(blame.wrong)} in a tensor without a graph",
+            f"{blame.op.name} was given {counts(blame.wrong)} in a tensor that no node made: data,"
+            " or what was computed of data without gradients",
+            "Look at the batch, and at what computes it. Recorded with --check-forward"
+            " (check_forward=True), the function that made it is named, if one did.",
+        )
+    whence = "and no function of the forward made it"
     if blame.written is not None:
         whence = f"which was written into it at {blame.written}"
     if blame.is_masked:
