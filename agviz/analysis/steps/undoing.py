@@ -32,6 +32,8 @@ _LARGE: Final = 1e4
 _MOST_OPS: Final = 2_000
 _BESIDE: Final = 4
 """Passes before and after one, among which others may have a loss scale."""
+_SAME: Final = 1.03
+"""Times as large at most as what is the same but for rounding, of bfloat16, too."""
 _ABOUT: Final = 0.5
 """Of what a loss scale leaves of a gradient: clipping may take some more."""
 
@@ -77,11 +79,15 @@ def set_back(run: RunSteps) -> Iterator[StepFinding]:
 def shrunk(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers that get next to nothing of the gradients, so that parameters stand still."""
     for each in run.optimizers:
-        left = _left(run, each)
-        if left is None:
-            continue
         lines = near(run.trace, each.optimizer.stepped, is_clip)
         frame = lines[0] if len(lines) == 1 else each.stepped
+        left = _left(run, each)
+        is_still = left is not None and left.change <= _STILL
+        found = None if is_still or not lines else _clipped_while_scaled(run, each, frame)
+        if found is not None:
+            yield found
+        if found is not None or left is None:
+            continue
         of_others = _scale_of_others(run, left)
         if left.change > _STILL and not of_others:
             continue
@@ -137,6 +143,68 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                 frame=frame,
                 paragraph=f"{seen}. {large} at {clip} between backward and step{small}",
             )
+
+
+def _clipped_while_scaled(run: RunSteps, each: Stepping, frame: Frame | None) -> StepFinding | None:
+    """That gradients had the norm to which they are clipped while they were still scaled.
+
+    Once they are unscaled, that norm is the one that is left at the step, not the scale's part of
+    it.
+    """
+    limits = [limit for _, limit in clips(run.trace, each.optimizer.stepped)]
+    bounds: list[float] = []
+    totals: list[float] = []
+    last, scale = None, 1.0
+    for taken in each.steps[: 8 * _LEAST]:
+        task = run.pass_before(taken, last)
+        last = taken
+        now = 1.0 if task is None else run.scale(task)
+        if task is None or now <= 1:
+            continue
+        came = run.norms(task)
+        known = {row.parameter: row.norm for row in came}
+        parts = [
+            row.gradient * now / known[row.parameter]
+            for row in taken.sample
+            if row.gradient and known.get(row.parameter, 0.0) > 0
+        ]
+        # Clipping takes the same part of all.
+        if parts and max(parts) < min(1 / BEYOND, _SAME * min(parts)):
+            totals.append(math.hypot(*(row.norm for row in came)))
+            bounds.append(max(parts) * totals[-1])
+            scale = now
+    if len(bounds) < _LEAST or max(bounds) > _SAME * min(bounds):
+        return None
+    # Of another number, or none in the text, one so small as what is left is meant nowhere.
+    is_meant = any(math.isclose(bounds[0], limit, rel_tol=_SAME - 1) for limit in limits) or (
+        max(totals) > _SAME**2 * min(totals)
+        and bounds[0] / scale < _SHRUNK
+        and not calls(run.trace, each.stepped, lambda _, name: name.endswith(".unscale_"))
+    )
+    if not is_meant:
+        return None
+    all_the_same = (
+        f" {each.name} divides by the size of gradients and may train all the same, but each counts"
+        " as much as any other."
+        if each.is_normalising
+        else ""
+    )
+    return StepFinding(
+        kind="clipped",
+        heading="gradients are clipped while they are still scaled",
+        frame=frame,
+        paragraph=(
+            f"The loss is multiplied by {number(scale)} before backward. At each of"
+            f" {plural(len(bounds), 'step')} of {each.name} that were measured, the gradients had"
+            f" been made smaller, to a norm of {bounds[0]:.3g} in all, while that factor was still"
+            f" in them; unscaling then divided by it, and the step got {bounds[0] / scale:.2g}."
+            f"{all_the_same} Call scaler.unscale_(optimizer) before clip_grad_norm_."
+        ),
+        evidence=tuple(
+            f"norm {number(total)} after backward, {bound:.3g} before it was divided by the scale"
+            for total, bound in zip(totals[:_LEAST], bounds, strict=False)
+        ),
+    )
 
 
 def _too_slow(each: Stepping, left: _Left) -> StepFinding:
