@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps import (
     clearing,
+    discarding,
     dividing,
     falling,
     holding,
@@ -57,6 +58,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
             or clearing.mixed(run)
         ),
         *clearing.given_back(run),
+        *discarding.thrown_away(run),
         *holding.holding(run),
         *holding.held_twice(run),
         *mistaken.flagged(run),
