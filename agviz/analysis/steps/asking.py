@@ -18,6 +18,7 @@ from agviz.analysis.steps import (
     rates,
     remaking,
     repeating,
+    restoring,
     spoiling,
     still,
     undoing,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 _OF_A_PART: Final = frozenset(
     {"divided again", "flagged", "frozen", "frozen by name", "frozen, moved", "held twice"}
-    | {"not clipped", "not held", "still", "sharing", "unfrozen", "unregistered"}
-    | {"weighed"}
+    | {"not clipped", "not held", "restores nothing", "still", "sharing", "unfrozen"}
+    | {"unregistered", "weighed"}
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
 _WITHOUT_EFFECT: Final = _OF_A_PART - {"held twice", "not clipped", "sharing", "weighed"}
@@ -72,6 +73,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *remaking.made_anew(run),
         *remaking.left_behind(run),
         *repeating.stepped_again(run),
+        *restoring.restores_nothing(run),
         *still.still(run),
         *spoiling.never_steps(run),
         *undoing.set_back(run),

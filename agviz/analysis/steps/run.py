@@ -214,11 +214,11 @@ class RunSteps:
         return between[0] if len(between) == 1 else None
 
     def arrived(self, task: GraphTaskRow) -> dict[str, float]:
-        """The norms of the gradients of named parameters that a pass computed."""
+        """The norms of the gradients of named parameters after a pass."""
         return {row.parameter: row.norm for row in self.norms(task)}
 
     def norms(self, task: GraphTaskRow) -> list[LeafNorm]:
-        """The norms of the gradients of all leaves that a pass computed."""
+        """The norms of the gradients of all leaves after a pass."""
         rows = self.trace.leaf_norms(task.begin_seq, task.last_seq)
         return [row for row in rows if row.graph_task == task.id]
 
