@@ -6,13 +6,19 @@ skips the optimizer's step and halves the scale, until gradients are finite. So 
 a healthy training may hold infinities. A trace shows that where the loss was multiplied last by a
 scale, no optimizer stepped before a later pass had a smaller one, and a pass from there on was
 finite and was followed by a step. Whatever of this is missing, nothing is called harmless.
+
+The scale may also make the scaled loss itself infinite. Its own value is in no gradient: they are
+those of the unscaled loss times the scale. So where all of them are finite, or the step was skipped
+so, that is harmless.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.measures import bad, magnitude
+from agviz.analysis.blame import blame
+from agviz.analysis.measures import LARGEST, bad, magnitude
 from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:
@@ -21,6 +27,11 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
 
 _SCALED_BY: Final = "MulBackward0"
+_LEAST_SCALE: Final = 1024.0
+"""Smaller ones are weights of a loss, which make it no larger than it is meant to be."""
+_LARGEST_LOSS: Final = 1e6
+"""Beyond which a scale's part of the largest number must not be, to be what made a loss infinite: a
+loss that is larger than this diverges by itself."""
 
 
 class Skipped(NamedTuple):
@@ -82,3 +93,29 @@ def skipped(trace: Trace, graph_task: int, nonfinite: Container[int]) -> Skipped
         if lowered is not None and is_finite and steps[-1].graph_task >= task.id:
             return Skipped(scale, lowered, task.id)
     return None
+
+
+def is_scaled_beyond(trace: Trace, graph_task: int, nonfinite: Container[int]) -> bool:
+    """Whether a loss is infinite by its loss scale only, and no step follows from it that is wrong.
+
+    Args:
+        trace: the recording.
+        graph_task: the pass, an outermost one.
+        nonfinite: the outermost passes some of whose gradients are not finite.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    wrong = [root.health for root in trace.roots(graph_task) if bad(root.health)]
+    scale = loss_scale(trace, graph_task)
+    if not scale or scale < _LEAST_SCALE:
+        return False
+    if any(health.nan or health.numel != 1 for health in wrong):
+        return False
+    if any(LARGEST.get(health.dtype, math.inf) > _LARGEST_LOSS * scale for health in wrong):
+        return False
+    if trace.meta.check_forward:
+        began, made = blame(trace, graph_task, 0), trace.forward_op(graph_task, 0)
+        if began is None or made is None or began.op.id != made.id:
+            return False
+    return graph_task not in nonfinite or skipped(trace, graph_task, nonfinite) is not None

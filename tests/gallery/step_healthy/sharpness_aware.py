@@ -1,18 +1,14 @@
 """SAM: the gradient of a first pass only says from where the second one is to look."""
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
 
-def twice(
-    model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[], torch.Tensor]
-) -> None:
+def twice(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
     moved = []
     for turn in range(2):
         optimizer.zero_grad()
-        loss().backward()
+        (model(x) - x[:, :1]).square().mean().backward()
         for parameter in model.parameters() if turn == 0 else ():
             grad = parameter.grad
             if grad is not None:
@@ -27,5 +23,4 @@ def program() -> None:
     model = nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(8):
-        x = torch.randn(16, 6)
-        twice(model, optimizer, lambda x=x: (model(x) - x[:, :1]).square().mean())
+        twice(model, optimizer, torch.randn(16, 6))
