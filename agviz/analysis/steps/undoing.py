@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_clip, near, used_up
+from agviz.analysis.steps.source_calls import BEYOND, calls, clips, in_loop, is_clip, near, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -241,7 +241,7 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
     lines = clips(run.trace, each.optimizer.stepped)
     if len(lines) != 1 or len(near(run.trace, each.optimizer.stepped, is_clip)) != 1:
         return
-    (frame, limit), beyond, last = lines[0], [], None
+    (frame, limit), beyond, last, leapt = lines[0], [], None, -1
     for taken in each.steps:
         task = run.pass_before(taken, last)
         last = taken
@@ -252,20 +252,38 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
         measured = [(left, came) for left, came in norms if left and came is not None]
         if not all(math.isclose(left, came, rel_tol=BEYOND - 1) for left, came in measured):
             return  # it has an effect in some steps, as from one on, or on some parameters
-        if measured and measured[0][0] > BEYOND * limit:
-            beyond.append(measured[0][0])
-    if len(beyond) >= _LEAST:
+        largest = max((left for left, _ in measured), default=0.0)
+        if largest > BEYOND * limit:
+            beyond.append(largest)
+        if any(row.norm and (row.change or 0.0) > row.norm for row in taken.sample):
+            leapt = taken.graph_task
+    if len(beyond) >= _LEAST or (beyond and _is_before_backward(run, frame)):
+        wrong = run.first_wrong
+        is_lost = wrong is not None and 0 <= leapt < wrong <= leapt + _BESIDE
+        then = f" Backward pass {wrong} is not finite after such a step." if is_lost else ""
+        steps = (
+            "the step that was" if len(beyond) == 1 else f"each of {len(beyond):,} steps that were"
+        )
+        most = f" to {number(max(beyond))}" if len(beyond) > 1 else ""
         yield StepFinding(
             kind="not clipped",
             heading=f"clip_grad_norm_ has no effect on what {each.name} gets",
             frame=frame,
             paragraph=(
-                f"It is given the norm {number(limit)}, but at each of {len(beyond):,} steps that"
-                " were measured, the gradient of a single parameter was larger"
-                f" ({number(min(beyond))} to {number(max(beyond))}), and just what backward had"
-                f" computed. {unclipped_by(run, frame)}"
+                f"It is given the norm {number(limit)}, but at {steps} measured, the gradient of a"
+                f" single parameter was larger ({number(min(beyond))}{most}), and just what"
+                f" backward had computed.{then} {unclipped_by(run, frame)}"
             ),
+            first_pass=wrong if is_lost else None,
         )
+
+
+def _is_before_backward(run: RunSteps, clip: Frame) -> bool:
+    """Whether a line that clips stands before the one that calls backward, in the same loop."""
+    called = visible(run.trace.call_site(run.passes.ids[0])) if run.passes else None
+    return called is not None and any(
+        one.line == clip.line < called.line for one in in_loop(run.trace, called, is_clip)
+    )
 
 
 def unclipped_by(run: RunSteps, clip: Frame) -> str:
