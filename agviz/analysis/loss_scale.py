@@ -7,9 +7,8 @@ a healthy training may hold infinities. A trace shows that where the loss was mu
 scale, no optimizer stepped before a later pass had a smaller one, and a pass from there on was
 finite and was followed by a step. Whatever of this is missing, nothing is called harmless.
 
-The scale may also make the scaled loss itself infinite. Its own value is in no gradient: they are
-those of the unscaled loss times the scale. So where all of them are finite, or the step was skipped
-so, that is harmless.
+The scale may also make the loss itself infinite. No gradient contains that value: where all are
+finite, or the step was skipped so, it is harmless.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ _SCALED_BY: Final = "MulBackward0"
 _LEAST_SCALE: Final = 1024.0
 """Smaller ones are weights of a loss, which make it no larger than it is meant to be."""
 _LARGEST_LOSS: Final = 1e6
-"""Beyond which a scale's part of the largest number must not be, to be what made a loss infinite: a
-loss that is larger than this diverges by itself."""
+"""A larger one diverges by itself, whatever it is scaled by."""
 
 
 class Skipped(NamedTuple):
@@ -107,12 +105,10 @@ def is_scaled_beyond(trace: Trace, graph_task: int, nonfinite: Container[int]) -
         agviz.errors.TraceError: the file is damaged.
     """
     wrong = [root.health for root in trace.roots(graph_task) if bad(root.health)]
-    scale = loss_scale(trace, graph_task)
-    if not scale or scale < _LEAST_SCALE:
-        return False
-    if any(health.nan or health.numel != 1 for health in wrong):
-        return False
-    if any(LARGEST.get(health.dtype, math.inf) > _LARGEST_LOSS * scale for health in wrong):
+    scale = loss_scale(trace, graph_task) or 0.0
+    if scale < _LEAST_SCALE or any(
+        one.nan or LARGEST.get(one.dtype, math.inf) > _LARGEST_LOSS * scale for one in wrong
+    ):
         return False
     if trace.meta.check_forward:
         began, made = blame(trace, graph_task, 0), trace.forward_op(graph_task, 0)

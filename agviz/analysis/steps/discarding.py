@@ -44,46 +44,29 @@ def thrown_away(run: RunSteps) -> Iterator[StepFinding]:
             continue
         # Of the first step it is not known whether something moved the parameters before it.
         pairs = list(itertools.pairwise(each.steps[:_STEPS]))
-        several = [
-            (between, taken)
-            for last, taken in pairs
-            if len(between := _leading_to(run, each, last, taken)) > 1
-        ]
-        if len(several) < _LEAST or len(several) * 2 < len(pairs):
+        led = [(taken, _leading_to(run, each, last, taken)) for last, taken in pairs]
+        several = [(taken, between) for taken, between in led if len(between) > 1]
+        if len(several) < max(_LEAST, len(pairs) / 2):
             continue
-        if not all(_is_alone(run, taken, between) for between, taken in several):
+        between = several[0][1]
+        are_alone = all(_is_alone(run, *one) for one in several)
+        if not are_alone or _is_used_otherwise(run, each, between):
             continue
-        between, _ = several[0]
-        if not _is_used_otherwise(run, each, between):
-            yield _found(run, each, between, len(several))
-
-
-def _found(
-    run: RunSteps, each: Stepping, between: Sequence[GraphTaskRow], steps: int
-) -> StepFinding:
-    called = visible(run.trace.call_site(between[-1].id))
-    cleared = in_loop(run.trace, called, is_clear)
-    lines = f" (lines {listed([str(one.line) for one in cleared])})" if cleared[1:] else ""
-    others = "the other" if len(between) == 2 else f"the other {len(between) - 1:,}"
-    return StepFinding(
-        kind="thrown away",
-        heading=f"{each.name} follows only the last of {len(between):,} backward passes",
-        frame=cleared[0] if len(cleared) == 1 else called,
-        paragraph=(
-            f"Between two steps of {each.name}, {len(between):,} backward passes lead to what it"
-            f" holds. At each of {steps:,} steps that were looked at, the norms of .grad were those"
-            f" of the last pass alone: what {others} gave was cleared before. Where they are to be"
-            f" added up, call zero_grad{lines} only once per step: right after step()."
-        ),
-        evidence=tuple(
-            f"backward pass {task.id} gave a gradient of norm {_norm(run, task):.4g}"
-            for task in between[-_LEAST:]
-        ),
-    )
-
-
-def _norm(run: RunSteps, task: GraphTaskRow) -> float:
-    return math.hypot(*(row.norm for row in run.norms(task)))
+        called = visible(run.trace.call_site(between[-1].id))
+        cleared = in_loop(run.trace, called, is_clear)
+        lines = f" (lines {listed([str(one.line) for one in cleared])})" if cleared[1:] else ""
+        yield StepFinding(
+            kind="thrown away",
+            heading=f"{each.name} follows only the last of {len(between):,} backward passes",
+            frame=cleared[0] if len(cleared) == 1 else called,
+            paragraph=(
+                f"Between two steps of {each.name}, {len(between):,} backward passes lead to what"
+                f" it holds. At each of {len(several):,} steps that were looked at, the norms of"
+                " .grad were those of the last pass alone: what the others gave was cleared before."
+                f" Where they are to be added up, call zero_grad{lines} only once per step: right"
+                " after step()."
+            ),
+        )
 
 
 def _leading_to(
@@ -98,12 +81,8 @@ def _leading_to(
     lines = {visible(run.trace.call_site(task.id)) for task in found}
     if not found or len(lines) > 1 or any(task.create_graph for task in found):
         return []
-    is_shared = any(
-        found[0].id <= step.graph_task < found[-1].id
-        for other in run.optimizers
-        for step in other.steps
-    )
-    return [] if is_shared else found
+    steps = (step.graph_task for other in run.optimizers for step in other.steps)
+    return [] if any(found[0].id <= step < found[-1].id for step in steps) else found
 
 
 def _is_alone(run: RunSteps, taken: TakenStep, between: Sequence[GraphTaskRow]) -> bool:
@@ -113,9 +92,8 @@ def _is_alone(run: RunSteps, taken: TakenStep, between: Sequence[GraphTaskRow]) 
     parts: list[float] = []
     for row in taken.sample:
         leaf = last.get(row.parameter)
-        if leaf is None or not row.gradient or not leaf.norm > 0:
-            continue
-        if not before.get(row.parameter, 0.0) > _LEAST_PART * leaf.norm:
+        was = before.get(row.parameter, 0.0)
+        if leaf is None or not row.gradient or not was > _LEAST_PART * leaf.norm > 0:
             continue
         if not _began_with_nothing(run, leaf):
             return False
@@ -144,10 +122,9 @@ def _is_used_otherwise(run: RunSteps, each: Stepping, between: Sequence[GraphTas
     """Whether gradients may have been used without a step. Note [Thrown away]."""
     held = {row.name for other in run.optimizers for row in other.held if row.name}
     for task in between:
-        if any(row.parameter not in held for row in run.norms(task)):
-            return True
-        nodes = {row.node for row in run.norms(task)}
-        if any(call.node in nodes for call in run.trace.hook_calls(task.id)):
+        leaves = {row.node: row.parameter for row in run.norms(task)}
+        hooked = any(call.node in leaves for call in run.trace.hook_calls(task.id))
+        if hooked or not held.issuperset(leaves.values()):
             return True
     frames = [*each.optimizer.stepped, *run.trace.call_site(between[-1].id)]
     files: dict[str, Frame] = {frame.file: frame for frame in frames if not frame.hidden}

@@ -24,32 +24,26 @@ _MOST_OPS: Final = 20_000
 
 def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
     """A state dict of before some steps that is loaded and holds the parameters of now."""
-    if not run.trace.meta.check_forward:
-        return
-    onto_itself = [op for op in run.trace.copies_onto_themselves() if _is_load(op)]
+    trace = run.trace
+    onto_itself = trace.copies_onto_themselves() if trace.meta.check_forward else []
+    onto_itself = [op for op in onto_itself if _is_load(op)]
     for first in onto_itself[:1]:
-        loaded = visible(first.stack)
+        loaded, given = visible(first.stack), first.inputs[1].tensor
         beside = [
             op
-            for op in run.trace.forward_ops(first.graph_task, limit=_MOST_OPS)
+            for op in trace.forward_ops(first.graph_task, limit=_MOST_OPS)
             if op.name == first.name and _is_load(op) and visible(op.stack) == loaded
         ]
         if not {op.id for op in beside} <= {op.id for op in onto_itself}:
             return  # it is given something else, too, which may be all that it is for
-        given = first.inputs[1].tensor
-        taken = run.trace.forward_first(given)
-        frame = None if taken is None else visible(taken.stack)
+        taken = trace.forward_first(given)
         if taken is None or given not in {row.tensor for row in taken.outputs}:
             return
-        if frame is None or loaded is None:
-            return
-        steps = [
-            step
-            for step in run.trace.optimizer_steps()
-            if taken.time_ns < step.time_ns < first.time_ns
-        ]
+        times = [step.time_ns for step in trace.optimizer_steps()]
+        steps = sum(taken.time_ns < time < first.time_ns for time in times)
         names = sorted({op.inputs[0].parameter for op in beside if op.inputs[0].parameter})
-        if not steps or not names:
+        frame = visible(taken.stack)
+        if frame is None or loaded is None or not steps or not names:
             return
         yield StepFinding(
             kind="restores nothing",
@@ -58,10 +52,9 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
             paragraph=(
                 f"What line {loaded.line} loads into {parameters(names)} was taken here and is no"
                 " copy: state_dict() gives the very memory of the parameters."
-                f" {plural(len(steps), 'step')} later it held what they had become, and loading"
-                " copied it onto itself. Keep a copy: copy.deepcopy(model.state_dict())."
+                f" {plural(steps, 'step')} later it held what they had become, and loading copied"
+                " it onto itself. Keep a copy: copy.deepcopy(model.state_dict())."
             ),
-            evidence=(f"loaded at {loaded}", f"taken at {frame}"),
         )
 
 

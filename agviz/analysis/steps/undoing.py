@@ -82,11 +82,10 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
         lines = near(run.trace, each.optimizer.stepped, is_clip)
         frame = lines[0] if len(lines) == 1 else each.stepped
         left = _left(run, each)
-        is_still = left is not None and left.change <= _STILL
-        found = None if is_still or not lines else _clipped_while_scaled(run, each, frame)
-        if found is not None:
-            yield found
-        if found is not None or left is None:
+        if lines and (left is None or left.change > _STILL):
+            yield from (scaled := list(_clipped_while_scaled(run, each, lines)))
+            left = None if scaled else left
+        if left is None:
             continue
         of_others = _scale_of_others(run, left)
         if left.change > _STILL and not of_others:
@@ -145,66 +144,50 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
             )
 
 
-def _clipped_while_scaled(run: RunSteps, each: Stepping, frame: Frame | None) -> StepFinding | None:
+def _clipped_while_scaled(
+    run: RunSteps, each: Stepping, lines: Sequence[Frame]
+) -> Iterator[StepFinding]:
     """That gradients had the norm to which they are clipped while they were still scaled.
 
-    Once they are unscaled, that norm is the one that is left at the step, not the scale's part of
-    it.
+    Once they are unscaled, that whole norm is left at the step, not the scale's part of it.
     """
-    limits = [limit for _, limit in clips(run.trace, each.optimizer.stepped)]
-    bounds: list[float] = []
-    totals: list[float] = []
-    last, scale = None, 1.0
-    for taken in each.steps[: 8 * _LEAST]:
+    found: list[tuple[float, float, float]] = []
+    for last, taken in zip([None, *each.steps], each.steps[: 8 * _LEAST], strict=False):
         task = run.pass_before(taken, last)
-        last = taken
-        now = 1.0 if task is None else run.scale(task)
-        if task is None or now <= 1:
-            continue
-        came = run.norms(task)
-        known = {row.parameter: row.norm for row in came}
+        came = [] if task is None else run.norms(task)
+        scale = 1.0 if task is None else run.scale(task)
+        known = {row.parameter: row.norm for row in came if row.norm > 0}
         parts = [
-            row.gradient * now / known[row.parameter]
+            row.gradient * scale / known[row.parameter]
             for row in taken.sample
-            if row.gradient and known.get(row.parameter, 0.0) > 0
+            if row.gradient and row.parameter in known
         ]
         # Clipping takes the same part of all.
-        if parts and max(parts) < min(1 / BEYOND, _SAME * min(parts)):
-            totals.append(math.hypot(*(row.norm for row in came)))
-            bounds.append(max(parts) * totals[-1])
-            scale = now
-    if len(bounds) < _LEAST or max(bounds) > _SAME * min(bounds):
-        return None
+        if scale > 1 and parts and max(parts) < min(1 / BEYOND, _SAME * min(parts)):
+            total = math.hypot(*(row.norm for row in came))
+            found.append((total, max(parts) * total, scale))
+    if len(found) < _LEAST:
+        return
+    totals, bounds, scales = zip(*found, strict=True)
+    limits = [limit for _, limit in clips(run.trace, each.optimizer.stepped)]
+    is_given = any(math.isclose(bounds[0], limit, rel_tol=_SAME - 1) for limit in limits)
     # Of another number, or none in the text, one so small as what is left is meant nowhere.
-    is_meant = any(math.isclose(bounds[0], limit, rel_tol=_SAME - 1) for limit in limits) or (
-        max(totals) > _SAME**2 * min(totals)
-        and bounds[0] / scale < _SHRUNK
-        and not calls(run.trace, each.stepped, lambda _, name: name.endswith(".unscale_"))
-    )
-    if not is_meant:
-        return None
-    all_the_same = (
-        f" {each.name} divides by the size of gradients and may train all the same, but each counts"
-        " as much as any other."
-        if each.is_normalising
-        else ""
-    )
-    return StepFinding(
-        kind="clipped",
-        heading="gradients are clipped while they are still scaled",
-        frame=frame,
-        paragraph=(
-            f"The loss is multiplied by {number(scale)} before backward. At each of"
-            f" {plural(len(bounds), 'step')} of {each.name} that were measured, the gradients had"
-            f" been made smaller, to a norm of {bounds[0]:.3g} in all, while that factor was still"
-            f" in them; unscaling then divided by it, and the step got {bounds[0] / scale:.2g}."
-            f"{all_the_same} Call scaler.unscale_(optimizer) before clip_grad_norm_."
-        ),
-        evidence=tuple(
-            f"norm {number(total)} after backward, {bound:.3g} before it was divided by the scale"
-            for total, bound in zip(totals[:_LEAST], bounds, strict=False)
-        ),
-    )
+    is_tiny = bounds[0] < _SHRUNK * scales[0] and not _is_unscaled(run, each, lines)
+    is_same = max(bounds) < _SAME * min(bounds)
+    if is_same and (is_given or (is_tiny and max(totals) > _SAME**2 * min(totals))):
+        yield StepFinding(
+            kind="clipped",
+            heading="gradients are clipped while they are still scaled",
+            frame=lines[0] if len(lines) == 1 else each.stepped,
+            paragraph=(
+                f"The loss is multiplied by {number(scales[0])} before backward. At each of"
+                f" {plural(len(found), 'step')} of {each.name} that were measured, the gradients"
+                f" had been made smaller, to a norm of {bounds[0]:.3g} in all, while that factor"
+                " was still in them; unscaling then divided by it, and the step got"
+                f" {bounds[0] / scales[0]:.2g}. Call scaler.unscale_(optimizer) before"
+                " clip_grad_norm_."
+            ),
+        )
 
 
 def _too_slow(each: Stepping, left: _Left) -> StepFinding:
