@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps.finding import StepFinding, listed
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame, GraphTaskRow, LeafNorm
 
 _LEAST: Final = 3
-"""Steps, and half of those that are looked at."""
+"""Steps, and three of four that are looked at."""
 _STEPS: Final = 9
 _MOST_PASSES: Final = 64
 """Before a step."""
@@ -45,9 +46,10 @@ def thrown_away(run: RunSteps) -> Iterator[StepFinding]:
         # Of the first step it is not known whether something moved the parameters before it.
         pairs = list(itertools.pairwise(each.steps[:_STEPS]))
         led = [(taken, _leading_to(run, each, last, taken)) for last, taken in pairs]
-        several = [(taken, between) for taken, between in led if len(between) > 1]
-        if len(several) < max(_LEAST, len(pairs) / 2):
-            continue
+        usual = statistics.mode([len(between) for _, between in led]) if led else 0
+        several = [(taken, between) for taken, between in led if len(between) == usual]
+        if usual < 2 or len(several) < max(_LEAST, len(pairs) * 3 / 4):
+            continue  # where their number varies, steps may be left out, as after an exception
         between = several[0][1]
         are_alone = all(_is_alone(run, *one) for one in several)
         if not are_alone or _is_used_otherwise(run, each, between):
@@ -79,7 +81,7 @@ def _leading_to(
     held = {row.name for row in each.held if row.name}
     found = [task for task in between if held & run.arrived(task).keys()]
     lines = {visible(run.trace.call_site(task.id)) for task in found}
-    if not found or len(lines) > 1 or any(task.create_graph for task in found):
+    if not found or len(lines) > 1 or any(task.create_graph or task.error for task in found):
         return []
     steps = (step.graph_task for other in run.optimizers for step in other.steps)
     return [] if any(found[0].id <= step < found[-1].id for step in steps) else found
