@@ -67,6 +67,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *holding.moved_though_frozen(run),
         *prefixes.frozen_by_prefix(run),
         *modes.stayed(run),
+        *modes.frozen_in_training(run),
         *mistaken.sharing(run),
         *hooking.written(run),
         *rates.rates(run),
