@@ -13,6 +13,8 @@ from torch import Tensor, nn
 import agviz
 from agviz.analysis.explanation import explain
 from agviz.analysis.loss_scale import loss_scale
+from agviz.analysis.measures import number
+from agviz.analysis.verdict import verdicts
 from agviz.cli.main import main
 from agviz.errors import TraceError
 from agviz.testing.checks import not_finite
@@ -52,10 +54,10 @@ def training(
     torch.manual_seed(0)
     model = Half()
     optimizer = optimizer_of(model)
-    for number in range(steps):
+    for turn in range(steps):
         optimizer.zero_grad()
         for _ in range(accumulate):
-            loss = loss_of(model(torch.randn(5, 4)), number) / accumulate
+            loss = loss_of(model(torch.randn(5, 4)), turn) / accumulate
             torch.as_tensor(scaler.scale(loss)).backward()
         step(scaler, optimizer)
         scaler.update()
@@ -65,12 +67,27 @@ def scaler(**options: Any) -> torch.amp.GradScaler:
     return torch.amp.GradScaler("cpu", **{"init_scale": TOO_LARGE, **options})
 
 
+def in_float32(more: float = 0.0) -> None:
+    """Losses that are beyond float32 with the first scales; their gradients are not for so long."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    grad_scaler = scaler(init_scale=2.0**126, growth_interval=50)
+    for _ in range(12):
+        optimizer.zero_grad()
+        loss = (model(torch.randn(8, 4)) - 20).square().mean() + more
+        torch.as_tensor(grad_scaler.scale(loss)).backward()
+        grad_scaler.step(optimizer)
+        grad_scaler.update()
+
+
 HARMLESS: dict[str, Callable[[], None]] = {
     "a scale that is too large at first": lambda: training(scaler()),
     "several backward passes a step": lambda: training(scaler(), accumulate=3),
     "an optimizer that skips by itself": lambda: training(
         scaler(), lambda model: torch.optim.Adam(model.parameters(), fused=True)
     ),
+    "a loss that its scale makes infinite": in_float32,
     "a scale that grows too large later": lambda: training(
         scaler(init_scale=2.0**16, growth_factor=2.0**8, backoff_factor=2.0**-8, growth_interval=3),
         steps=5,
@@ -142,7 +159,7 @@ def test_skipped_steps_are_harmless(
     assert main(["explain", str(path)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "✓ no non-finite gradient reached an optimizer step" in said
-    assert f"the loss scale of {found.skipped.scale:,.0f} was too large" in said
+    assert f"the loss scale of {number(found.skipped.scale)} was too large" in said
 
 
 @pytest.mark.parametrize("program", BY_ITSELF.values(), ids=BY_ITSELF)
@@ -156,6 +173,14 @@ def test_what_a_scaler_does_not_mend_is_told(program: Callable[[], None], tmp_pa
         assert found.skipped is None
         assert not_finite(trace)
     assert main(["explain", str(path)]) == 1
+
+
+def test_a_loss_that_is_infinite_without_its_scale_is_told(tmp_path: Path) -> None:
+    record(lambda: in_float32(float("inf")), tmp_path / "t.agviz", check_forward=True)
+    with agviz.Trace.open(tmp_path / "t.agviz") as trace:
+        found = verdicts(trace)[0]
+    assert found.is_found
+    assert found.heading.endswith("is infinite")
 
 
 def test_steps_are_recorded_between_the_passes(tmp_path: Path) -> None:

@@ -6,13 +6,18 @@ skips the optimizer's step and halves the scale, until gradients are finite. So 
 a healthy training may hold infinities. A trace shows that where the loss was multiplied last by a
 scale, no optimizer stepped before a later pass had a smaller one, and a pass from there on was
 finite and was followed by a step. Whatever of this is missing, nothing is called harmless.
+
+The scale may also make the loss itself infinite. No gradient contains that value: where all are
+finite, or the step was skipped so, it is harmless.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.measures import bad, magnitude
+from agviz.analysis.blame import blame
+from agviz.analysis.measures import LARGEST, bad, magnitude
 from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:
@@ -21,6 +26,10 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
 
 _SCALED_BY: Final = "MulBackward0"
+_LEAST_SCALE: Final = 1024.0
+"""Smaller ones are weights of a loss, which make it no larger than it is meant to be."""
+_LARGEST_LOSS: Final = 1e6
+"""A larger one diverges by itself, whatever it is scaled by."""
 
 
 class Skipped(NamedTuple):
@@ -82,3 +91,27 @@ def skipped(trace: Trace, graph_task: int, nonfinite: Container[int]) -> Skipped
         if lowered is not None and is_finite and steps[-1].graph_task >= task.id:
             return Skipped(scale, lowered, task.id)
     return None
+
+
+def is_scaled_beyond(trace: Trace, graph_task: int, nonfinite: Container[int]) -> bool:
+    """Whether a loss is infinite by its loss scale only, and no step follows from it that is wrong.
+
+    Args:
+        trace: the recording.
+        graph_task: the pass, an outermost one.
+        nonfinite: the outermost passes some of whose gradients are not finite.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    wrong = [root.health for root in trace.roots(graph_task) if bad(root.health)]
+    scale = loss_scale(trace, graph_task) or 0.0
+    if scale < _LEAST_SCALE or any(
+        one.nan or LARGEST.get(one.dtype, math.inf) > _LARGEST_LOSS * scale for one in wrong
+    ):
+        return False
+    if trace.meta.check_forward:
+        began, made = blame(trace, graph_task, 0), trace.forward_op(graph_task, 0)
+        if began is None or made is None or began.op.id != made.id:
+            return False
+    return graph_task not in nonfinite or skipped(trace, graph_task, nonfinite) is not None

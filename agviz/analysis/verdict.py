@@ -16,6 +16,7 @@ from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wron
 from agviz.analysis.growth import growth
 from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
+from agviz.analysis.loss_scale import is_scaled_beyond
 from agviz.analysis.mixed_axes import mixed_axes
 from agviz.analysis.no_progress import no_progress
 from agviz.analysis.no_use import no_use
@@ -309,7 +310,11 @@ def _loss(
         return None
     if explained is not None and not explained.is_harmless and explained.graph_task <= passes[0]:
         return None
-    return nonfinite_loss(trace, passes[0], later=len(passes) - 1)
+    nonfinite = frozenset(trace.nonfinite_results())
+    for later, number in zip(range(len(passes))[::-1], passes, strict=True):
+        if not is_scaled_beyond(trace, number, nonfinite):
+            return nonfinite_loss(trace, number, later=later)
+    return None
 
 
 def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
@@ -368,7 +373,9 @@ def _looked_at(trace: Trace, tasks: GraphTasks, *, is_masked: bool = False) -> s
         were = "was" if left == 1 else "were"
         ended += f" but {left} that {were} under way when the recording ended"
     but = "other " if is_masked else ""
-    finite = f"every loss and every {but}gradient that was measured is finite"
+    beyond = sum(map(tasks.has, trace.nonfinite_roots()))
+    scaled = f" but {beyond:,} that the loss scale made infinite" if beyond else ""
+    finite = f"every loss{scaled} and every {but}gradient that was measured is finite"
     return " ".join([f"{ended}, and {finite}.", *_not_looked_at(trace)])
 
 

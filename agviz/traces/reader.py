@@ -377,6 +377,17 @@ class Trace:
         condition = f"{forward.GRADIENT_REQUESTS} ORDER BY id DESC LIMIT 1000"
         return forward.read(self._database, self._contents(), condition)[::-1]
 
+    def copies_onto_themselves(self) -> list[ForwardOpRow]:
+        """Those that copy the memory of a tensor onto that same memory, the first 1,000."""
+        condition = f"{forward.COPIES_ONTO_ITSELF} ORDER BY id LIMIT 1000"
+        return forward.read(self._database, self._contents(), condition)
+
+    def forward_first(self, tensor: int) -> ForwardOpRow | None:
+        """The first of them that was given a tensor, or gave it; None: there is none."""
+        condition = "id = (SELECT MIN(op) FROM forward_tensor WHERE tensor = ?)"
+        found = forward.read(self._database, self._contents(), condition, tensor)
+        return found[0] if found else None
+
     def forward_taking(self, tensor: int) -> list[ForwardOpRow]:
         """Those that were given a tensor, the first 1,000."""
         return forward.read(

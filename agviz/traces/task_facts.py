@@ -178,7 +178,8 @@ class TaskFacts:
         return [*compress(self._contents.graph_tasks.ids, self._stored[which])]
 
     def _read_results(self) -> list[int]:
-        first = zip(self._contents.graph_tasks.ids, self.nonfinite, strict=True)
+        # A recording that grows may have more graph tasks by now than when these were read.
+        first = zip(self._contents.graph_tasks.ids, self.nonfinite, strict=False)
         affected = [number for number, seq in first if seq != _NONE]
         return nonfinite.results(self._database, self._contents, affected)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps import (
     clearing,
+    discarding,
     dividing,
     falling,
     holding,
@@ -17,6 +18,7 @@ from agviz.analysis.steps import (
     rates,
     remaking,
     repeating,
+    restoring,
     spoiling,
     still,
     undoing,
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 _OF_A_PART: Final = frozenset(
     {"divided again", "flagged", "frozen", "frozen by name", "frozen, moved", "held twice"}
-    | {"not clipped", "not held", "still", "sharing", "unfrozen", "unregistered"}
-    | {"weighed"}
+    | {"not clipped", "not held", "restores nothing", "still", "sharing", "unfrozen"}
+    | {"unregistered", "weighed"}
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
 _WITHOUT_EFFECT: Final = _OF_A_PART - {"held twice", "not clipped", "sharing", "weighed"}
@@ -57,6 +59,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
             or clearing.mixed(run)
         ),
         *clearing.given_back(run),
+        *discarding.thrown_away(run),
         *holding.holding(run),
         *holding.held_twice(run),
         *mistaken.flagged(run),
@@ -64,12 +67,14 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *holding.moved_though_frozen(run),
         *prefixes.frozen_by_prefix(run),
         *modes.stayed(run),
+        *modes.frozen_in_training(run),
         *mistaken.sharing(run),
         *hooking.written(run),
         *rates.rates(run),
         *remaking.made_anew(run),
         *remaking.left_behind(run),
         *repeating.stepped_again(run),
+        *restoring.restores_nothing(run),
         *still.still(run),
         *spoiling.never_steps(run),
         *undoing.set_back(run),

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import parsed
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import calls
+from agviz.analysis.steps.source_calls import calls, in_loop
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import ForwardOpRow, Frame
 
 _SAMPLED: Final = 16
 """Passes that are looked at."""
@@ -47,6 +47,16 @@ def stayed(run: RunSteps) -> Iterator[StepFinding]:
     count = min(_SAMPLED, len(ids))
     places = [number * (len(ids) - 1) // (count - 1) for number in range(count)]
     seen = {place: _modes(run, ids[place]) for place in places}
+    first = seen[0]
+    never = first.validated.intersection(*(each.evaluating for each in seen.values()))
+    if not any(each.training for each in seen.values()) and any(
+        _is_untouched(run, ids[0], module) for module in never
+    ):
+        often = f"{count} of {count}"
+        yield _found(
+            run, ids[0], first, sorted(never), often, "; batch norm has yet to see a batch"
+        )
+        return
     modules = set[str]().union(*(each.training for each in seen.values()))
     modules &= set[str]().union(*(each.evaluating for each in seen.values()))
     left = sum(bool(modules) and modules <= each.evaluating for each in seen.values())
@@ -64,8 +74,76 @@ def stayed(run: RunSteps) -> Iterator[StepFinding]:
         if _puts_parts_into_it(run, other.called):
             return
         if modules <= other.validated and one.called == other.called:
-            yield _found(run, ids[high], other, sorted(modules), f"{left} of {count}")
+            yield _found(
+                run,
+                ids[high],
+                other,
+                sorted(modules),
+                f"{left} of {count}",
+                "; before, in training mode",
+            )
             return
+
+
+def frozen_in_training(run: RunSteps) -> Iterator[StepFinding]:
+    """Batch norms that are frozen with all before them, and whose statistics are not."""
+    ids = run.passes.ids
+    if not run.trace.meta.check_forward or len(ids) < 2 * _LEAST or not run.optimizers:
+        return
+    count = min(_SAMPLED, len(ids))
+    # The last ones follow each other: networks that are frozen in turns are not, for all of them.
+    places = sorted(
+        {number * (len(ids) - 1) // (count - 1) for number in range(count)}
+        | set(range(len(ids) - 2 * _LEAST, len(ids)))
+    )
+    seen = [(ids[place], _frozen(run, ids[place])) for place in places]
+    names: dict[str, int] = {}
+    for memory, module in seen[-1][1].items():
+        known = [(task, norms[memory]) for task, norms in seen if memory in norms]
+        since = [task for task, name in known if name]
+        before = [name for _, name in known[: -len(since)]]
+        if module and len(since) >= 2 * _LEAST and before and not any(n != "" for n in before):
+            names[module] = since[0]
+    called = visible(run.trace.call_site(ids[-1]))
+    if not names:
+        return
+    found = in_loop(run.trace, called, _is_train) or calls(run.trace, called, _is_train)
+    at = "train()" if len(found) != 1 else f"train() in line {found[0].line}"
+    are, their = ("is", "its") if len(names) == 1 else ("are", "their")
+    yield StepFinding(
+        kind="frozen, moved",
+        heading="a frozen part stays in training mode: its running statistics go on changing",
+        frame=found[0] if len(found) == 1 else called,
+        paragraph=(
+            f"By backward pass {min(names.values())} {listed(sorted(names))} {are} frozen with all"
+            f" that comes before: {their} weight and bias require no gradient any more, as they did"
+            " in earlier passes. But batch norm is called with training=True, and so takes its mean"
+            " and variance from each new batch, and moves running_mean and running_var towards"
+            f" them. Where that part is to stay as it is, call eval() of it after {at}."
+        ),
+    )
+
+
+def _is_train(_call: ast.Call, name: str) -> bool:
+    return name.endswith(".train")
+
+
+def _frozen(run: RunSteps, graph_task: int) -> dict[int, str | None]:
+    """By the memory of their weights, batch norms before a pass that are frozen, and move.
+
+    Empty: its weight requires a gradient. None: neither.
+    """
+    found: dict[int, str | None] = {}
+    for op in run.trace.forward_ops(graph_task, limit=_MOST_OPS):
+        rows = {row.place: row for row in op.inputs}
+        if not _is_batch_norm(op) or not op.grad_enabled or "weight" not in rows:
+            continue
+        is_moving = {"1", "2"} <= rows.keys() and "training=True" in op.arguments
+        is_moving = is_moving and "momentum=0.0" not in op.arguments
+        is_frozen = is_moving and not any(row.requires_grad for row in op.outputs)
+        name = "" if rows["weight"].requires_grad else op.module if is_frozen else None
+        found[rows["weight"].memory] = name
+    return found
 
 
 def _puts_parts_into_it(run: RunSteps, called: Frame | None) -> bool:
@@ -79,7 +157,30 @@ def _puts_parts_into_it(run: RunSteps, called: Frame | None) -> bool:
     return bool(calls(run.trace, called, lambda _, name: name.removesuffix(".eval") in turns))
 
 
-def _found(run: RunSteps, first: int, modes: _Modes, names: list[str], often: str) -> StepFinding:
+def _is_untouched(run: RunSteps, graph_task: int, module: str) -> bool:
+    """Whether a batch norm whose weight is trained has the running statistics it was made with."""
+    ops = run.trace.forward_ops(graph_task, limit=_MOST_OPS)
+    own = [op for op in ops if op.module == module and _is_batch_norm(op)]
+    rows = {row.place: row for op in own for row in op.inputs}
+    if not {"1", "2", "weight"} <= rows.keys() or not rows["weight"].requires_grad:
+        return False
+    for place, value in ("1", 0.0), ("2", 1.0):
+        memory = rows[place].memory
+        seen = [row for op in own for row in op.inputs]
+        seen += [row for op in run.trace.forward_changes(memory, -1) for row in op.outputs]
+        found = [row.health for row in seen if row.memory == memory and row.health is not None]
+        if not found or not all(one.min == one.max == value for one in found):
+            return False
+    return True
+
+
+def _is_batch_norm(op: ForwardOpRow) -> bool:
+    return op.name.endswith("functional.batch_norm") and op.recomputed_in == -1
+
+
+def _found(
+    run: RunSteps, first: int, modes: _Modes, names: list[str], often: str, before: str
+) -> StepFinding:
     found = calls(run.trace, modes.called, lambda _, name: name.endswith(".eval"))
     found = [frame for frame in found if frame.function in modes.functions] or found
     frame = found[0] if len(found) == 1 else None
@@ -91,8 +192,8 @@ def _found(run: RunSteps, first: int, modes: _Modes, names: list[str], often: st
         frame=frame or modes.called,
         paragraph=(
             f"From backward pass {first} on, {listed(names)} {are} in evaluation mode"
-            f" (training=False), in {often} passes that were looked at; before, in training mode."
-            f" In between, they were called without gradients, as by a validation: {at} is not"
+            f" (training=False), in {often} passes that were looked at{before}."
+            f" Before that, they were called without gradients, as by a validation: {at} is not"
             " followed by train(). Dropout drops nothing then, and batch norm uses and keeps its"
             " running statistics. Call train() of the model after the validation."
         ),

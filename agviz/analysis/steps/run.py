@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, GraphTaskRow
+    from agviz.traces.rows import Frame, GraphTaskRow, LeafNorm
     from agviz.traces.step_facts import (
         HeldParameterRow,
         OptimizerRow,
@@ -214,9 +214,13 @@ class RunSteps:
         return between[0] if len(between) == 1 else None
 
     def arrived(self, task: GraphTaskRow) -> dict[str, float]:
-        """The norms of the gradients of named parameters that a pass computed."""
+        """The norms of the gradients of named parameters after a pass."""
+        return {row.parameter: row.norm for row in self.norms(task)}
+
+    def norms(self, task: GraphTaskRow) -> list[LeafNorm]:
+        """The norms of the gradients of all leaves after a pass."""
         rows = self.trace.leaf_norms(task.begin_seq, task.last_seq)
-        return {row.parameter: row.norm for row in rows if row.graph_task == task.id}
+        return [row for row in rows if row.graph_task == task.id]
 
     def adds(self, each: Stepping, graph_task: int) -> bool:
         """Whether a pass adds to gradients of what an optimizer holds."""

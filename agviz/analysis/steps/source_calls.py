@@ -38,6 +38,26 @@ def calls(trace: Trace, beside: Frame | None, fits: Callable[[ast.Call, str], bo
     ]
 
 
+def in_loop(trace: Trace, line: Frame | None, fits: Callable[[ast.Call, str], bool]) -> list[Frame]:
+    """Those of :func:`calls` in the innermost loop around a line, or in its function."""
+    if line is None:
+        return []
+    nodes = [
+        node
+        for function, node in with_functions(parsed(trace.source(line.file)))
+        if function == line.function
+    ]
+    loops = [
+        range(node.lineno, (node.end_lineno or 0) + 1)
+        for node in nodes
+        if isinstance(node, ast.For | ast.While)
+        and node.lineno <= line.line <= (node.end_lineno or 0)
+    ]
+    found = [one for one in calls(trace, line, fits) if one.function == line.function]
+    inside = loops[-1] if loops else range(2**31)
+    return [one for one in found if one.line in inside]
+
+
 def made_at(trace: Trace, call: Frame) -> Frame | None:
     """The one line that makes what a line calls ``step()`` of; None: none is seen, or several.
 

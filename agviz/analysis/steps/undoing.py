@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.source_calls import BEYOND, calls, clips, is_clip, near, used_up
+from agviz.analysis.steps.source_calls import BEYOND, calls, clips, in_loop, is_clip, near, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -32,6 +32,8 @@ _LARGE: Final = 1e4
 _MOST_OPS: Final = 2_000
 _BESIDE: Final = 4
 """Passes before and after one, among which others may have a loss scale."""
+_SAME: Final = 1.03
+"""Times as large at most as what is the same but for rounding, of bfloat16, too."""
 _ABOUT: Final = 0.5
 """Of what a loss scale leaves of a gradient: clipping may take some more."""
 
@@ -77,11 +79,14 @@ def set_back(run: RunSteps) -> Iterator[StepFinding]:
 def shrunk(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers that get next to nothing of the gradients, so that parameters stand still."""
     for each in run.optimizers:
-        left = _left(run, each)
-        if left is None:
-            continue
         lines = near(run.trace, each.optimizer.stepped, is_clip)
         frame = lines[0] if len(lines) == 1 else each.stepped
+        left = _left(run, each)
+        if lines and (left is None or left.change > _STILL):
+            yield from (scaled := list(_clipped_while_scaled(run, each, lines)))
+            left = None if scaled else left
+        if left is None:
+            continue
         of_others = _scale_of_others(run, left)
         if left.change > _STILL and not of_others:
             continue
@@ -139,6 +144,52 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
             )
 
 
+def _clipped_while_scaled(
+    run: RunSteps, each: Stepping, lines: Sequence[Frame]
+) -> Iterator[StepFinding]:
+    """That gradients had the norm to which they are clipped while they were still scaled.
+
+    Once they are unscaled, that whole norm is left at the step, not the scale's part of it.
+    """
+    found: list[tuple[float, float, float]] = []
+    for last, taken in zip([None, *each.steps], each.steps[: 8 * _LEAST], strict=False):
+        task = run.pass_before(taken, last)
+        came = [] if task is None else run.norms(task)
+        scale = 1.0 if task is None else run.scale(task)
+        known = {row.parameter: row.norm for row in came if row.norm > 0}
+        parts = [
+            row.gradient * scale / known[row.parameter]
+            for row in taken.sample
+            if row.gradient and row.parameter in known
+        ]
+        # Clipping takes the same part of all.
+        if scale > 1 and parts and max(parts) < min(1 / BEYOND, _SAME * min(parts)):
+            total = math.hypot(*(row.norm for row in came))
+            found.append((total, max(parts) * total, scale))
+    if len(found) < _LEAST:
+        return
+    totals, bounds, scales = zip(*found, strict=True)
+    limits = [limit for _, limit in clips(run.trace, each.optimizer.stepped)]
+    is_given = any(math.isclose(bounds[0], limit, rel_tol=_SAME - 1) for limit in limits)
+    # Of another number, or none in the text, one so small as what is left is meant nowhere.
+    is_tiny = bounds[0] < _SHRUNK * scales[0] and not _is_unscaled(run, each, lines)
+    is_same = max(bounds) < _SAME * min(bounds)
+    if is_same and (is_given or (is_tiny and max(totals) > _SAME**2 * min(totals))):
+        yield StepFinding(
+            kind="clipped",
+            heading="gradients are clipped while they are still scaled",
+            frame=lines[0] if len(lines) == 1 else each.stepped,
+            paragraph=(
+                f"The loss is multiplied by {number(scales[0])} before backward. At each of"
+                f" {plural(len(found), 'step')} of {each.name} that were measured, the gradients"
+                f" had been made smaller, to a norm of {bounds[0]:.3g} in all, while that factor"
+                " was still in them; unscaling then divided by it, and the step got"
+                f" {bounds[0] / scales[0]:.2g}. Call scaler.unscale_(optimizer) before"
+                " clip_grad_norm_."
+            ),
+        )
+
+
 def _too_slow(each: Stepping, left: _Left) -> StepFinding:
     """That the rate is too small, whatever comes of the gradients."""
     why = (
@@ -173,7 +224,7 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
     lines = clips(run.trace, each.optimizer.stepped)
     if len(lines) != 1 or len(near(run.trace, each.optimizer.stepped, is_clip)) != 1:
         return
-    (frame, limit), beyond, last = lines[0], [], None
+    (frame, limit), beyond, last, leapt = lines[0], [], None, -1
     for taken in each.steps:
         task = run.pass_before(taken, last)
         last = taken
@@ -184,20 +235,38 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
         measured = [(left, came) for left, came in norms if left and came is not None]
         if not all(math.isclose(left, came, rel_tol=BEYOND - 1) for left, came in measured):
             return  # it has an effect in some steps, as from one on, or on some parameters
-        if measured and measured[0][0] > BEYOND * limit:
-            beyond.append(measured[0][0])
-    if len(beyond) >= _LEAST:
+        largest = max((left for left, _ in measured), default=0.0)
+        if largest > BEYOND * limit:
+            beyond.append(largest)
+        if any(row.norm and (row.change or 0.0) > row.norm for row in taken.sample):
+            leapt = taken.graph_task
+    if len(beyond) >= _LEAST or (beyond and _is_before_backward(run, frame)):
+        wrong = run.first_wrong
+        is_lost = wrong is not None and 0 <= leapt < wrong <= leapt + _BESIDE
+        then = f" Backward pass {wrong} is not finite after such a step." if is_lost else ""
+        steps = (
+            "the step that was" if len(beyond) == 1 else f"each of {len(beyond):,} steps that were"
+        )
+        most = f" to {number(max(beyond))}" if len(beyond) > 1 else ""
         yield StepFinding(
             kind="not clipped",
             heading=f"clip_grad_norm_ has no effect on what {each.name} gets",
             frame=frame,
             paragraph=(
-                f"It is given the norm {number(limit)}, but at each of {len(beyond):,} steps that"
-                " were measured, the gradient of a single parameter was larger"
-                f" ({number(min(beyond))} to {number(max(beyond))}), and just what backward had"
-                f" computed. {unclipped_by(run, frame)}"
+                f"It is given the norm {number(limit)}, but at {steps} measured, the gradient of a"
+                f" single parameter was larger ({number(min(beyond))}{most}), and just what"
+                f" backward had computed.{then} {unclipped_by(run, frame)}"
             ),
+            first_pass=wrong if is_lost else None,
         )
+
+
+def _is_before_backward(run: RunSteps, clip: Frame) -> bool:
+    """Whether a line that clips stands before the one that calls backward, in the same loop."""
+    called = visible(run.trace.call_site(run.passes.ids[0])) if run.passes else None
+    return called is not None and any(
+        one.line == clip.line < called.line for one in in_loop(run.trace, called, is_clip)
+    )
 
 
 def unclipped_by(run: RunSteps, clip: Frame) -> str:
