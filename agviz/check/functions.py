@@ -10,7 +10,7 @@ import torch
 from agviz.analysis.outcome import Outcome
 from agviz.check.backward_code import defined_at, made_in, talks_to_others, writes_at
 from agviz.check.evaluation import GOES_ON, TO_INTEGERS, Evaluation, EvaluationError, unnoticed
-from agviz.check.probes import Prober, SlopeMatch
+from agviz.check.probes import Prober, SlopeMatch, Unasked
 from agviz.words.shapes import write_shape
 from agviz.words.units import plural
 from agviz_engine.errors import comes_from_outside
@@ -123,16 +123,46 @@ def _differentiated(
         return _second(about, call, prober) if about.is_differentiated_twice else ([], "")
     wrong = [each for each in probes if _is_wrong(each, call)]
     design = _design(about, prober, evaluation, probes, is_wrong=bool(wrong))
-    if wrong and not design:
-        found = _wrong(about, call, wrong, probes)
-        if not prober.is_linear() and prober.ignores_incoming():
-            said = (
-                f"{found.paragraph} It is the same whatever gradient comes in: multiply by"
-                " grad_output."
-            )
-            found = replace(found, paragraph=said)
-        return [found], ""
-    return [], design or _why_unclear(about, probes)
+    if not wrong or design:
+        return [], design or _why_unclear(about, probes)
+    if prober.is_linear():
+        return [_wrong(about, call, wrong, probes)], ""
+    return _not_linear(about, call, evaluation, prober, probes)
+
+
+def _not_linear(
+    about: CustomFunction,
+    call: KeptCall,
+    evaluation: Evaluation,
+    prober: Prober,
+    probes: list[ArgumentProbe],
+) -> tuple[list[FunctionFinding], str]:
+    """What is to be said of a backward that does not give twice as much of twice as much."""
+    unasked = {
+        number: found
+        for number, each in enumerate(probes)
+        if _is_wrong(each, call) and (found := prober.from_nothing(number)) is not None
+    }
+    if not unasked:
+        return [], "its gradient is not linear in the one that comes in: does it clip?"
+    if not about.is_scaled:  # a loss may take the 1 that comes for granted
+        again = Prober(evaluation, in_ones=True)
+        found = {number: again.argument(number) for number in unasked}
+        unasked = {
+            number: how for number, how in unasked.items() if _is_wrong(found[number], call)
+        }
+        if not unasked:
+            return [], "its backward ignores the gradient that comes in, which was 1 in this run"
+        probes = [found.get(number, each) for number, each in enumerate(probes)]
+    finding = _wrong(about, call, [probes[number] for number in unasked], probes)
+    if all(how is Unasked.ALL for how in unasked.values()):
+        said = "It is the same whatever gradient comes in: multiply by grad_output."
+    else:
+        said = (
+            "backward gives something even where a gradient of zeros comes in, which no"
+            " derivative does: multiply every term by grad_output."
+        )
+    return [replace(finding, paragraph=f"{finding.paragraph} {said}")], ""
 
 
 def _why_unclear(about: CustomFunction, probes: list[ArgumentProbe]) -> str:
@@ -166,18 +196,11 @@ def _design(
     if flat and not is_wrong:
         names = _names(about, [probes[number] for number in flat])
         return f"its forward does not change with {names} where backward has a slope"
-    return _limited(about, prober, evaluation, probes)
+    return _limited(prober, evaluation, probes)
 
 
-def _limited(
-    about: CustomFunction, prober: Prober, evaluation: Evaluation, probes: list[ArgumentProbe]
-) -> str:
-    """Why backward may be meant to bound gradients, or not to be scaled."""
-    if not prober.is_linear():
-        if not prober.ignores_incoming():
-            return "its gradient is not linear in the one that comes in: does it clip?"
-        if not about.is_scaled:
-            return "its backward ignores the gradient that comes in, which was 1 in this run"
+def _limited(prober: Prober, evaluation: Evaluation, probes: list[ArgumentProbe]) -> str:
+    """Why backward may be meant to bound gradients."""
     bounds = evaluation.backward_ops & _BOUNDS
     off = [number for number, each in enumerate(probes) if each.match is not SlopeMatch.SAME]
     if bounds and all(prober.is_right_without(frozenset(bounds), number) for number in off):
