@@ -139,18 +139,16 @@ def _not_linear(
 ) -> tuple[list[FunctionFinding], str]:
     """What is to be said of a backward that does not give twice as much of twice as much."""
     unasked = {
-        number: found
+        number: how
         for number, each in enumerate(probes)
-        if _is_wrong(each, call) and (found := prober.from_nothing(number)) is not None
+        if _is_wrong(each, call) and (how := prober.from_nothing(number)) is not None
     }
     if not unasked:
         return [], "its gradient is not linear in the one that comes in: does it clip?"
     if not about.is_scaled:  # a loss may take the 1 that comes for granted
         again = Prober(evaluation, in_ones=True)
         found = {number: again.argument(number) for number in unasked}
-        unasked = {
-            number: how for number, how in unasked.items() if _is_wrong(found[number], call)
-        }
+        unasked = {number: how for number, how in unasked.items() if _is_wrong(found[number], call)}
         if not unasked:
             return [], "its backward ignores the gradient that comes in, which was 1 in this run"
         probes = [found.get(number, each) for number, each in enumerate(probes)]

@@ -11,16 +11,20 @@ before, as the heads of an attention over as many positions.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+import torch
 from torch import Tensor
 
+from agviz.analysis.below_zero import BELOW, BOUNDED, BoundedLoss
 from agviz.analysis.normalised_twice import LOSSES, Loss, probabilities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_C = cast("Any", torch._C)
 _LOSSES: Final = {loss.name: loss for loss in LOSSES}
+_BOUNDED: Final = {loss.name: loss for loss in BOUNDED.values()}
 _READS_ANEW: Final = frozenset({"reshape", "reshape_as", "view", "view_as"})
 
 
@@ -32,6 +36,15 @@ class MisreadInput(NamedTuple):
     loss: Loss
     given_by: str
     """The function that gave the probabilities."""
+
+
+class BelowZero(NamedTuple):
+    """A loss that is below zero though it can't be, of what it expects."""
+
+    captured: Any
+    """The stack of its call."""
+    loss: BoundedLoss
+    value: float
 
 
 class SwappedView(NamedTuple):
@@ -46,7 +59,7 @@ class SwappedView(NamedTuple):
 
 def misread(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, captured: Any
-) -> MisreadInput | SwappedView | None:
+) -> MisreadInput | SwappedView | BelowZero | None:
     """What a call reads otherwise than it is meant; None: nothing of the kind.
 
     Args:
@@ -62,7 +75,12 @@ def misread(
         return None
     if last in _LOSSES:
         found = probabilities(given.grad_fn, _name, _below)
-        return None if found is None else MisreadInput(captured, _LOSSES[last], found[1])
+        if found is not None:
+            return MisreadInput(captured, _LOSSES[last], found[1])
+    is_number = isinstance(result, Tensor) and result.numel() == 1
+    if last in _BOUNDED and is_number and not _C._are_functorch_transforms_active():
+        value = result.item()
+        return BelowZero(captured, _BOUNDED[last], value) if value < BELOW else None
     if last in _READS_ANEW and isinstance(result, Tensor):
         shapes = tuple(given.shape), tuple(result.shape)
         is_told = is_swapped(*shapes) and not _is_transposed(given.grad_fn)

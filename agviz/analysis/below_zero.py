@@ -1,0 +1,104 @@
+"""Losses that are below zero though they can't be, of what they expect.
+
+Note [What the sign proves]
+Each of these is a mean or sum of numbers that are not negative where the loss is given what it
+expects, with weights that are not negative either. So one value below zero, by more than rounding,
+proves that it is not. A loss that more than a mean or a sum was made of is not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.measures import number
+from agviz.analysis.normalised_twice import normalised_twice
+from agviz.analysis.steps.finding import StepFinding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.steps.run import RunSteps
+
+BELOW: Final = -1e-3
+"""What is above may be rounding."""
+
+
+class BoundedLoss(NamedTuple):
+    """A loss that is not below zero."""
+
+    name: str
+    given: str
+    """What it is given where it is."""
+    proves: str
+    remedy: str
+
+    @property
+    def heading(self) -> str:
+        """What it is given."""
+        return f"{self.name} is given {self.given}"
+
+    def paragraph(self, value: float) -> str:
+        """What that rests on, and what to do."""
+        return f"It is {number(value)} here, and {self.proves}. {self.remedy}."
+
+
+_SCORES: Final = "scores that are not log-probabilities: some are above 0"
+_OF_LOGS: Final = "of log-probabilities, which are at most 0, it is never below 0"
+_SHARES: Final = "targets that are not between 0 and 1"
+_OF_SHARES: Final = (
+    "of targets between 0 and 1 (and weights that are not negative) it is never below 0, and has a"
+    " least value; of others it may fall without end"
+)
+_SCALE: Final = (
+    "Bring the targets between 0 and 1 (a mask of 0 and 255 by / 255, labels 1 and 2 by - 1)"
+)
+BOUNDED: Final = {
+    "NllLoss": BoundedLoss(
+        "nll_loss",
+        _SCORES,
+        f"{_OF_LOGS}. Of raw scores it is only minus the score of the true class: it falls without"
+        " end, and its gradient does not depend on the prediction",
+        "Apply log_softmax to the scores first, or use cross_entropy, which does so itself",
+    ),
+    "CtcLoss": BoundedLoss(
+        "ctc_loss",
+        _SCORES,
+        _OF_LOGS,
+        "Apply log_softmax over the classes to the scores first",
+    ),
+    "BinaryCrossEntropy": BoundedLoss("binary_cross_entropy", _SHARES, _OF_SHARES, _SCALE),
+    "BinaryCrossEntropyWithLogits": BoundedLoss(
+        "binary_cross_entropy_with_logits", _SHARES, _OF_SHARES, _SCALE
+    ),
+}
+"""By what the names of their nodes begin with."""
+BOUNDED["NllLoss2D"] = BOUNDED["NllLoss"]
+_REDUCING: Final = frozenset({"Mean", "Sum"})
+
+
+def below_zero(run: RunSteps) -> Iterator[StepFinding]:
+    """Note [What the sign proves]: the first pass whose loss is one of these and below zero."""
+    first = next((task for task, loss in run.losses.items() if loss < BELOW), None)
+    if first is None or first not in run.passes.ids:
+        return
+    node = 0
+    kind = _kind(run, first, node)
+    if kind in _REDUCING:
+        node = next((edge.consumer for edge in run.trace.edges_from(first, 0)), 0)
+        kind = _kind(run, first, node)
+    loss = BOUNDED.get(kind)
+    if loss is None or normalised_twice(run.trace) is not None:
+        return
+    yield StepFinding(
+        kind="below zero",
+        heading=loss.heading,
+        frame=run.trace.node(first, node).frame,
+        paragraph=loss.paragraph(run.losses[first]),
+        evidence=(f"in backward pass {first}", f"node {node}"),
+        first_pass=run.first_wrong,
+    )
+
+
+def _kind(run: RunSteps, graph_task: int, node: int) -> str:
+    """``Mean`` of ``MeanBackward0``."""
+    return run.trace.node(graph_task, node).short_name.partition("Backward")[0]
