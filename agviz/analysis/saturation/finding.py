@@ -11,7 +11,7 @@ from agviz.analysis.place import backward_pass
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.saturation.gates import shut_gates
 from agviz.analysis.saturation.judging import saturated
-from agviz.analysis.saturation.openness import LOGITS_TOO_LARGE, SLOPES
+from agviz.analysis.saturation.openness import INPUT_TOO_LARGE, LOGITS_TOO_LARGE, SLOPES
 from agviz.analysis.saturation.reading import RunSaturation
 from agviz.words.labels import of_owner
 from agviz.words.units import percent, plural
@@ -47,10 +47,12 @@ _REMEDIES: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "passes": "What goes in has grown: take a smaller learning rate, or normalise what goes in"
         " (LayerNorm).",
-        "start": "What goes in is too large: use smaller initial weights, or normalise the input.",
+        "start": INPUT_TOO_LARGE,
     },
 }
 """By function (the last: any other), by trend; what has none of its own is told ``start``."""
+_LARGE: Final = 10.0
+"""Root mean square of what a layer takes: what is normalised has about 1."""
 _OF_CALLS: Final = (
     "What comes back in from step to step is too large: use smaller (orthogonal) recurrent"
     " weights, normalise the state, or take gates (GRU, LSTM)."
@@ -214,6 +216,16 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
         yield (
             f"Besides steps, {write.name} wrote to a parameter before it meanwhile, at"
             f" {write.line}: look at that first."
+        )
+    elif (
+        first.trend == "start"
+        and (before := first.since.scale_before(first.site.key)) is not None
+        and before.scale > _LARGE
+    ):
+        yield (
+            f"What {before.parameter} is multiplied by is not normalised: the root mean square of"
+            f" its entries is at least {before.scale:,.3g}, by the gradients. Take its mean away"
+            " and divide it by its standard deviation, feature by feature."
         )
     else:
         yield own.get(first.trend, own["start"])

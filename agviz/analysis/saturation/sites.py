@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -10,7 +11,7 @@ from agviz.analysis.saturation.openness import FUNCTIONS, RIM, openness, opennes
 from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 0.5
 """A softmax that is so far open by its gradients is not looked up in the forward."""
+
+
+_LAYERS: Final = ("Addmm", "Bmm", "Convolution", "Linear", "Mm")
 
 
 class SiteKey(NamedTuple):
@@ -49,6 +53,15 @@ class Site(NamedTuple):
     def slope(self) -> float:
         """What it lets through, in the middle."""
         return median(self.slopes)
+
+
+class ScaleBefore(NamedTuple):
+    """What a layer takes is at least so large."""
+
+    parameter: str
+    """The weight of the layer."""
+    scale: float
+    """A bound of the root mean square of what it is multiplied by."""
 
 
 class PassSites:
@@ -101,6 +114,48 @@ class PassSites:
         leaves, _ = self.reached(key)
         calls = len(self.sites[key].nodes)
         return any(2 * self._flow.nodes[leaf].dependencies >= calls for leaf in leaves)
+
+    def feeds_layers(self, key: SiteKey) -> bool:
+        """Whether all that it puts out goes into linear layers and convolutions."""
+        return all(
+            self._flow.nodes[edge.producer].short_name.startswith(_LAYERS)
+            for node in self.sites[key].nodes
+            for edge in self._flow.edges_into(node.index)
+        )
+
+    def scale_before(self, key: SiteKey) -> ScaleBefore | None:
+        """How large what the layer right before it takes must be; None: not known.
+
+        The gradient of a weight is the product of what the layer took and of the gradient that
+        came, and the norm of a product is at most the product of the norms.
+        """
+        flow = self._flow
+        for node in self.sites[key].nodes[:1]:
+            _, came = flow.output(node.index, 0)
+            for leaf in self._weights_before(node.index):
+                _, health = flow.gradient(leaf.index)
+                if came is None or health is None or not came.norm or not health.norm:
+                    continue
+                rows = came.numbers / leaf.shape[0] if leaf.shape else 0
+                numel = rows * (leaf.shape[1] if leaf.shape else 0)
+                if leaf.parameter and numel:
+                    scale = health.norm / came.norm / math.sqrt(numel)
+                    return ScaleBefore(leaf.parameter, scale)
+        return None
+
+    def _weights_before(self, index: int) -> Iterator[NodeRow]:
+        """Leaves of two dimensions, used once, that the layer right before a node multiplies by."""
+        nodes, trace = self._flow.nodes, self._flow.trace
+        for layer in trace.edges_from(self.graph_task, index):
+            if not nodes[layer.consumer].short_name.startswith(("Addmm", "Linear", "Mm")):
+                continue
+            for edge in trace.edges_from(self.graph_task, layer.consumer):
+                leaf = nodes[edge.consumer]
+                if leaf.short_name == "TBackward0":
+                    (below,) = trace.edges_from(self.graph_task, leaf.index)
+                    leaf = nodes[below.consumer]
+                if leaf.is_leaf and leaf.dependencies == 1 and len(leaf.shape or ()) == 2:
+                    yield leaf
 
     def names(self, leaves: set[int]) -> list[str]:
         """Names of those leaves that have one."""
