@@ -82,7 +82,7 @@ class Faint(NamedTuple):
     """The largest norm on the way from the loss."""
 
 
-class Grown(NamedTuple):
+class GrownGradient(NamedTuple):
     """Where a gradient became larger, step by step."""
 
     node: NodeRow
@@ -188,7 +188,7 @@ class Faintness:
         found = _named(self._flow, _falls(way), way[0].given)
         return found if found.steps > 1 else None
 
-    def grown(self, leaf: int) -> Grown | None:
+    def grown(self, leaf: int) -> GrownGradient | None:
         """How a gradient grew step by step; None: it did not, or something was not measured.
 
         Raises:
@@ -201,7 +201,7 @@ class Faintness:
         named = _named(self._flow, _falls(behind, rises=True), behind[0].given)
         if named.steps < _FEWEST_STEPS:
             return None
-        return Grown(named.node, named.steps, named.before, behind[-1].gave)
+        return GrownGradient(named.node, named.steps, named.before, behind[-1].gave)
 
     def compared(self, node: int) -> Compared | None:
         """What compares outputs and targets by a difference, and gives next to nothing to a node.

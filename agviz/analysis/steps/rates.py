@@ -25,7 +25,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.faint import Grown
+    from agviz.analysis.faint import GrownGradient
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import Frame
 
@@ -388,7 +388,7 @@ def _explosion(
     )
 
 
-def _used_again(flow: GradientFlow, grown: Grown) -> str:
+def _used_again(flow: GradientFlow, grown: GrownGradient) -> str:
     """The parameter that all steps share in which a gradient grew; empty: none that has a name."""
     for edge in flow.trace.edges_from(flow.graph_task, grown.node.index):
         node = flow.nodes[edge.consumer]
