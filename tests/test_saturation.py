@@ -340,8 +340,8 @@ def test_the_scale_that_gradients_prove_is_never_more_than_it_is(tmp_path: Path)
             (key,) = sites.sites
             proven = sites.scale_before(key)
         assert proven is not None
-        assert proven.parameter == "hidden.weight"
-        assert 0 < proven.scale <= scale * data.square().mean().sqrt().item() * (1 + 1e-5)
+        assert proven[0] == "hidden.weight"
+        assert 0 < proven[1] <= scale * data.square().mean().sqrt().item() * (1 + 1e-5)
 
 
 def test_numbers_of_size_one_are_fine(tmp_path: Path) -> None:

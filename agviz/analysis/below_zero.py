@@ -24,55 +24,44 @@ BELOW: Final = -1e-3
 
 
 class BoundedLoss(NamedTuple):
-    """A loss that is not below zero."""
+    """A loss that is not below zero; asked as a loss that is given probabilities."""
 
     name: str
     given: str
     """What it is given where it is."""
     proves: str
-    remedy: str
 
-    @property
-    def heading(self) -> str:
+    def heading(self, _value: str) -> str:
         """What it is given."""
         return f"{self.name} is given {self.given}"
 
-    def paragraph(self, value: float) -> str:
+    def paragraph(self, value: str) -> str:
         """What that rests on, and what to do."""
-        return f"It is {number(value)} here, and {self.proves}. {self.remedy}."
+        return f"It is {value} here, and {self.proves}"
 
 
-_SCORES: Final = "scores that are not log-probabilities: some are above 0"
-_OF_LOGS: Final = "of log-probabilities, which are at most 0, it is never below 0"
+_NLL: Final = BoundedLoss(
+    "nll_loss",
+    "scores that are not log-probabilities: some are above 0",
+    "of log-probabilities, which are at most 0, it is never below 0. Of raw scores it is only minus"
+    " that of the true class: it falls without end, and its gradient does not depend on the"
+    " prediction. Apply log_softmax to the scores first, or use cross_entropy, which does so.",
+)
 _SHARES: Final = "targets that are not between 0 and 1"
 _OF_SHARES: Final = (
-    "of targets between 0 and 1 (and weights that are not negative) it is never below 0, and has a"
-    " least value; of others it may fall without end"
-)
-_SCALE: Final = (
-    "Bring the targets between 0 and 1 (a mask of 0 and 255 by / 255, labels 1 and 2 by - 1)"
+    "of targets between 0 and 1 (and weights that are not negative) it is never below 0; of others"
+    " it may fall without end. Bring them there: a mask of 0 and 255 by / 255, labels 1 and 2 by"
+    " - 1."
 )
 BOUNDED: Final = {
-    "NllLoss": BoundedLoss(
-        "nll_loss",
-        _SCORES,
-        f"{_OF_LOGS}. Of raw scores it is only minus the score of the true class: it falls without"
-        " end, and its gradient does not depend on the prediction",
-        "Apply log_softmax to the scores first, or use cross_entropy, which does so itself",
-    ),
-    "CtcLoss": BoundedLoss(
-        "ctc_loss",
-        _SCORES,
-        _OF_LOGS,
-        "Apply log_softmax over the classes to the scores first",
-    ),
-    "BinaryCrossEntropy": BoundedLoss("binary_cross_entropy", _SHARES, _OF_SHARES, _SCALE),
+    "BinaryCrossEntropy": BoundedLoss("binary_cross_entropy", _SHARES, _OF_SHARES),
     "BinaryCrossEntropyWithLogits": BoundedLoss(
-        "binary_cross_entropy_with_logits", _SHARES, _OF_SHARES, _SCALE
+        "binary_cross_entropy_with_logits", _SHARES, _OF_SHARES
     ),
+    "NllLoss": _NLL,
+    "NllLoss2D": _NLL,
 }
 """By what the names of their nodes begin with."""
-BOUNDED["NllLoss2D"] = BOUNDED["NllLoss"]
 _REDUCING: Final = frozenset({"Mean", "Sum"})
 
 
@@ -89,11 +78,12 @@ def below_zero(run: RunSteps) -> Iterator[StepFinding]:
     loss = BOUNDED.get(kind)
     if loss is None or normalised_twice(run.trace) is not None:
         return
+    value = number(run.losses[first])
     yield StepFinding(
         kind="below zero",
-        heading=loss.heading,
+        heading=loss.heading(value),
         frame=run.trace.node(first, node).frame,
-        paragraph=loss.paragraph(run.losses[first]),
+        paragraph=loss.paragraph(value),
         evidence=(f"in backward pass {first}", f"node {node}"),
         first_pass=run.first_wrong,
     )

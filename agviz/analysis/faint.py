@@ -90,14 +90,8 @@ class GrownGradient(NamedTuple):
     steps: int
     """How many nodes of this kind made it larger."""
     first: float
-    """Its norm behind the loss function."""
     last: float
-    """Its norm at the end."""
-
-    @property
-    def times(self) -> float:
-        """By so much it grew in each step."""
-        return float((self.last / self.first) ** (1 / self.steps))
+    """Its norm behind the loss function, and at the end."""
 
 
 class Compared(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from agviz.analysis.outcome import Outcome
 from agviz.check.backward_code import defined_at, made_in, talks_to_others, writes_at
 from agviz.check.evaluation import GOES_ON, TO_INTEGERS, Evaluation, EvaluationError, unnoticed
-from agviz.check.probes import Prober, SlopeMatch, Unasked
+from agviz.check.probes import Prober, SlopeMatch
 from agviz.words.shapes import write_shape
 from agviz.words.units import plural
 from agviz_engine.errors import comes_from_outside
@@ -153,7 +153,7 @@ def _not_linear(
             return [], "its backward ignores the gradient that comes in, which was 1 in this run"
         probes = [found.get(number, each) for number, each in enumerate(probes)]
     finding = _wrong(about, call, [probes[number] for number in unasked], probes)
-    if all(how is Unasked.ALL for how in unasked.values()):
+    if all(how == "all" for how in unasked.values()):
         said = "It is the same whatever gradient comes in: multiply by grad_output."
     else:
         said = (

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from agviz.analysis.below_zero import BELOW, BOUNDED, BoundedLoss
+from agviz.analysis.measures import number
 from agviz.analysis.normalised_twice import LOSSES, Loss, probabilities
 
 if TYPE_CHECKING:
@@ -29,22 +30,13 @@ _READS_ANEW: Final = frozenset({"reshape", "reshape_as", "view", "view_as"})
 
 
 class MisreadInput(NamedTuple):
-    """A loss that was given probabilities: Note [What a loss is given]."""
+    """A loss that was given probabilities (Note [What a loss is given]), or is below zero."""
 
     captured: Any
     """The stack of its call."""
-    loss: Loss
+    loss: Loss | BoundedLoss
     given_by: str
-    """The function that gave the probabilities."""
-
-
-class BelowZero(NamedTuple):
-    """A loss that is below zero though it can't be, of what it expects."""
-
-    captured: Any
-    """The stack of its call."""
-    loss: BoundedLoss
-    value: float
+    """The function that gave the probabilities, or the value of the loss."""
 
 
 class SwappedView(NamedTuple):
@@ -59,7 +51,7 @@ class SwappedView(NamedTuple):
 
 def misread(
     name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, captured: Any
-) -> MisreadInput | SwappedView | BelowZero | None:
+) -> MisreadInput | SwappedView | None:
     """What a call reads otherwise than it is meant; None: nothing of the kind.
 
     Args:
@@ -80,7 +72,7 @@ def misread(
     is_number = isinstance(result, Tensor) and result.numel() == 1
     if last in _BOUNDED and is_number and not _C._are_functorch_transforms_active():
         value = result.item()
-        return BelowZero(captured, _BOUNDED[last], value) if value < BELOW else None
+        return MisreadInput(captured, _BOUNDED[last], number(value)) if value < BELOW else None
     if last in _READS_ANEW and isinstance(result, Tensor):
         shapes = tuple(given.shape), tuple(result.shape)
         is_told = is_swapped(*shapes) and not _is_transposed(given.grad_fn)

@@ -18,7 +18,7 @@ import math
 import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import torch
 from torch import Tensor
@@ -58,13 +58,6 @@ class SlopeMatch(Enum):
     WRONG = auto()
     UNCLEAR = auto()
     """The slope of forward is not known well enough."""
-
-
-class Unasked(Enum):
-    """How much of a gradient comes even where the incoming one is zero."""
-
-    ALL = auto()
-    PART = auto()
 
 
 @dataclass(frozen=True)
@@ -152,10 +145,10 @@ class Prober:
             for one, two in zip(gradients, double, strict=True)
         )
 
-    def from_nothing(self, number: int) -> Unasked | None:
-        """What backward gives an argument where the incoming gradient is zero; None: nothing.
+    def from_nothing(self, number: int) -> Literal["all", "part"] | None:
+        """How much of its gradient an argument gets where zeros come in; None: what is right.
 
-        A derivative is zero there. What is small beside the gradient may be an epsilon.
+        That is nothing, or little beside the gradient, as an epsilon gives.
         """
         point, weights, gradients = self._points[0]
         given = gradients[number]
@@ -165,7 +158,7 @@ class Prober:
             return None
         if not unasked.norm() > _UNASKED * given.norm():
             return None
-        return Unasked.ALL if torch.equal(unasked, given) else Unasked.PART
+        return "all" if torch.equal(unasked, given) else "part"
 
     def is_right_without(self, operators: frozenset[str], number: int) -> bool:
         """Whether the gradient of an argument is right where backward does without operators."""

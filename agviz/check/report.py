@@ -12,7 +12,7 @@ from agviz.analysis.verdict import Verdict
 from agviz.check.backward_code import kept_at
 from agviz.check.evaluation import unnoticed
 from agviz.check.functions import judge
-from agviz.check.misread import BelowZero, MisreadInput
+from agviz.check.misread import MisreadInput
 from agviz.check.precision.comparing import compare
 from agviz.check.precision.compiled import compare_compiled
 from agviz.check.saved import OPENING
@@ -177,9 +177,6 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
         if isinstance(each, MisreadInput):
             said = each.loss.paragraph(each.given_by)
             yield _found(each.loss.heading(each.given_by), frame, said)
-            continue
-        if isinstance(each, BelowZero):
-            yield _found(each.loss.heading, frame, each.loss.paragraph(each.value))
             continue
         when = "before" if len(each.after) < len(each.before) else "instead"
         before, after = write_shape(each.before), write_shape(each.after)

@@ -15,7 +15,7 @@ from torch import Tensor
 from agviz.check.broadcasting import ExpandedLoss, ExpandedTensors
 from agviz.check.hooks import RepeatedHook, repeated_hooks
 from agviz.check.kept_call import KeptCalls
-from agviz.check.misread import BelowZero, MisreadInput, SwappedView, misread
+from agviz.check.misread import MisreadInput, SwappedView, misread
 from agviz.check.plain_derivatives import PlainDerivatives
 from agviz.check.precision.tape import ForwardTapes
 from agviz.check.ranks.watch import RankWatch
@@ -94,7 +94,7 @@ class GradientWatch(CheckForward):
         self.modes = Modes(lambda: self._moment, self._capture)
         self.changed: list[ChangedTensor] = []
         self.losses: list[ExpandedLoss] = []
-        self.misread: list[MisreadInput | SwappedView | BelowZero] = []
+        self.misread: list[MisreadInput | SwappedView] = []
         self.recurrent = RecurrentOutputs()
         self.expanded = ExpandedTensors()
         self.derivatives = PlainDerivatives()

@@ -220,11 +220,11 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
     elif (
         first.trend == "start"
         and (before := first.since.scale_before(first.site.key)) is not None
-        and before.scale > _LARGE
+        and before[1] > _LARGE
     ):
         yield (
-            f"What {before.parameter} is multiplied by is not normalised: the root mean square of"
-            f" its entries is at least {before.scale:,.3g}, by the gradients. Take its mean away"
+            f"What {before[0]} is multiplied by is not normalised: the root mean square of"
+            f" its entries is at least {before[1]:,.3g}, by the gradients. Take its mean away"
             " and divide it by its standard deviation, feature by feature."
         )
     else:

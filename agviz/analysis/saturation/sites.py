@@ -11,7 +11,7 @@ from agviz.analysis.saturation.openness import FUNCTIONS, RIM, openness, opennes
 from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
@@ -53,15 +53,6 @@ class Site(NamedTuple):
     def slope(self) -> float:
         """What it lets through, in the middle."""
         return median(self.slopes)
-
-
-class ScaleBefore(NamedTuple):
-    """What a layer takes is at least so large."""
-
-    parameter: str
-    """The weight of the layer."""
-    scale: float
-    """A bound of the root mean square of what it is multiplied by."""
 
 
 class PassSites:
@@ -123,39 +114,25 @@ class PassSites:
             for edge in self._flow.edges_into(node.index)
         )
 
-    def scale_before(self, key: SiteKey) -> ScaleBefore | None:
-        """How large what the layer right before it takes must be; None: not known.
+    def scale_before(self, key: SiteKey) -> tuple[str, float] | None:
+        """The weight of the layer right before it, and a least size of what that takes.
 
-        The gradient of a weight is the product of what the layer took and of the gradient that
-        came, and the norm of a product is at most the product of the norms.
+        The latter is a root mean square: the gradient of a weight is the product of what the layer
+        took and of the gradient that came, and its norm at most the product of theirs.
         """
-        flow = self._flow
-        for node in self.sites[key].nodes[:1]:
-            _, came = flow.output(node.index, 0)
-            for leaf in self._weights_before(node.index):
+        flow, node = self._flow, self.sites[key].nodes[0].index
+        _, came = flow.output(node, 0)
+        for layer in flow.trace.edges_from(self.graph_task, node):
+            for leaf, uses in flow.weights(layer.consumer):
                 _, health = flow.gradient(leaf.index)
                 if came is None or health is None or not came.norm or not health.norm:
                     continue
-                rows = came.numbers / leaf.shape[0] if leaf.shape else 0
-                numel = rows * (leaf.shape[1] if leaf.shape else 0)
-                if leaf.parameter and numel:
+                outputs, inputs = leaf.shape or (1, 1)
+                numel = came.numbers / outputs * inputs
+                if leaf.parameter and uses == 1 and numel:
                     scale = health.norm / came.norm / math.sqrt(numel)
-                    return ScaleBefore(leaf.parameter, scale)
+                    return leaf.parameter, scale
         return None
-
-    def _weights_before(self, index: int) -> Iterator[NodeRow]:
-        """Leaves of two dimensions, used once, that the layer right before a node multiplies by."""
-        nodes, trace = self._flow.nodes, self._flow.trace
-        for layer in trace.edges_from(self.graph_task, index):
-            if not nodes[layer.consumer].short_name.startswith(("Addmm", "Linear", "Mm")):
-                continue
-            for edge in trace.edges_from(self.graph_task, layer.consumer):
-                leaf = nodes[edge.consumer]
-                if leaf.short_name == "TBackward0":
-                    (below,) = trace.edges_from(self.graph_task, leaf.index)
-                    leaf = nodes[below.consumer]
-                if leaf.is_leaf and leaf.dependencies == 1 and len(leaf.shape or ()) == 2:
-                    yield leaf
 
     def names(self, leaves: set[int]) -> list[str]:
         """Names of those leaves that have one."""

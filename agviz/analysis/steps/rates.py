@@ -25,7 +25,6 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.faint import GrownGradient
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import Frame
 
@@ -326,13 +325,15 @@ def _leap(run: RunSteps) -> StepFinding | None:
             rate = taken.fact.most_rate
             at = "" if rate is None else f" (learning rate {number(rate)})"
             leap = f"a step of {each.name}{at} changed parameters by {number(change / norm)} times"
-            exploded = _explosion(run, each, taken.graph_task, gradient, leap)
-            if exploded is not None:
-                return exploded
+            clip = _clip_of_nothing(run, each, gradient)
+            if clip is None:
+                exploded = _explosion(run, each, taken.graph_task, gradient, leap)
+                if exploded is not None:
+                    return exploded
             return StepFinding(
                 kind="leaps",
                 heading=f"{leap} their norm",
-                frame=_clip_of_nothing(run, each, gradient) or each.made,
+                frame=clip or each.made,
                 paragraph=(
                     f"Step {taken.number} of {each.name} moved parameters whose norm was"
                     f" {number(norm)} by {number(change)}; their gradient was {number(gradient)}."
@@ -364,42 +365,27 @@ def _explosion(
     leaves = itertools.islice(run.trace.leaves(graph_task), _MOST_LEAVES)
     ways = [grown for leaf in leaves if (grown := faintness.grown(leaf)) is not None]
     grown = max(ways, key=lambda grown: grown.last / grown.first, default=None)
-    if grown is None or grown.last < _EXPLODED * grown.first:
+    if grown is None or not _EXPLODED * grown.first <= grown.last <= _CLIPPED * gradient:
         return None
-    if _CLIPPED * gradient < grown.last:
-        return None
-    kind = grown.node.short_name
-    again = _used_again(flow, grown)
-    again = f" All of these steps multiply by {again}." if again else ""
+    times = (grown.last / grown.first) ** (1 / grown.steps)
+    weights = flow.weights(grown.node.index)
+    again = next((leaf.parameter for leaf, uses in weights if uses >= grown.steps), None)
+    shared = f" All of these steps multiply by {again}." if again else ""
     return StepFinding(
         kind="explodes",
-        heading=f"the gradient explodes: it grows {grown.times:.3g}-fold in each of"
-        f" {grown.steps:,} steps like {kind}",
+        heading=f"the gradient explodes: it grows {times:.3g}-fold in each of"
+        f" {grown.steps:,} steps like {grown.node.short_name}",
         frame=grown.node.frame or each.made,
         paragraph=(
             f"In backward pass {graph_task} its norm grew from {number(grown.first)} behind the"
             f" loss to {number(grown.last)}, so that {leap} their norm, and in backward pass"
-            f" {run.first_wrong} the loss or its gradients are not finite.{again} Start from"
+            f" {run.first_wrong} the loss or its gradients are not finite.{shared} Start from"
             " smaller weights (orthogonal with a gain of 1, for recurrent ones), normalise between"
             " the steps, or use gates (GRU, LSTM); clip_grad_norm_ before each step bounds what is"
             " left."
         ),
         first_pass=run.first_wrong,
     )
-
-
-def _used_again(flow: GradientFlow, grown: GrownGradient) -> str:
-    """The parameter that all steps share in which a gradient grew; empty: none that has a name."""
-    for edge in flow.trace.edges_from(flow.graph_task, grown.node.index):
-        node = flow.nodes[edge.consumer]
-        uses = node.dependencies
-        if node.short_name == "TBackward0":
-            (below,) = flow.trace.edges_from(flow.graph_task, node.index)
-            node = flow.nodes[below.consumer]
-            uses = max(uses, node.dependencies)
-        if node.is_leaf and uses >= grown.steps and len(node.shape or ()) > 1:
-            return node.parameter or ""
-    return ""
 
 
 def _remedy(run: RunSteps, each: Stepping, gradient: float) -> str:
