@@ -339,7 +339,6 @@ def test_the_scale_that_gradients_prove_is_never_more_than_it_is(tmp_path: Path)
             sites = PassSites(trace, trace.graph_tasks[0].id)
             (key,) = sites.sites
             proven = sites.scale_before(key)
-        assert proven is not None
         assert proven[0] == "hidden.weight"
         assert 0 < proven[1] <= scale * data.square().mean().sqrt().item() * (1 + 1e-5)
 

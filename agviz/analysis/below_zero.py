@@ -62,7 +62,7 @@ BOUNDED: Final = {
     "NllLoss2D": _NLL,
 }
 """By what the names of their nodes begin with."""
-_REDUCING: Final = frozenset({"Mean", "Sum"})
+_REDUCING: Final = ("MeanBackward", "SumBackward")
 
 
 def below_zero(run: RunSteps) -> Iterator[StepFinding]:
@@ -70,25 +70,18 @@ def below_zero(run: RunSteps) -> Iterator[StepFinding]:
     first = next((task for task, loss in run.losses.items() if loss < BELOW), None)
     if first is None or first not in run.passes.ids:
         return
-    node = 0
-    kind = _kind(run, first, node)
-    if kind in _REDUCING:
-        node = next((edge.consumer for edge in run.trace.edges_from(first, 0)), 0)
-        kind = _kind(run, first, node)
-    loss = BOUNDED.get(kind)
+    made = run.trace.node(first, 0)
+    if made.short_name.startswith(_REDUCING) and (below := run.trace.edges_from(first, 0)):
+        made = run.trace.node(first, below[0].consumer)
+    loss = BOUNDED.get(made.short_name.partition("Backward")[0])
     if loss is None or normalised_twice(run.trace) is not None:
         return
     value = number(run.losses[first])
     yield StepFinding(
         kind="below zero",
         heading=loss.heading(value),
-        frame=run.trace.node(first, node).frame,
+        frame=made.frame,
         paragraph=loss.paragraph(value),
-        evidence=(f"in backward pass {first}", f"node {node}"),
+        evidence=(f"in backward pass {first}", f"node {made.index}"),
         first_pass=run.first_wrong,
     )
-
-
-def _kind(run: RunSteps, graph_task: int, node: int) -> str:
-    """``Mean`` of ``MeanBackward0``."""
-    return run.trace.node(graph_task, node).short_name.partition("Backward")[0]

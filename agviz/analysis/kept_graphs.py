@@ -184,10 +184,9 @@ def _frame(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> Frame |
     if holder is None:
         return call
     if holder.kind == GRADIENT:
-        tasks = trace.graph_tasks.outermost.accumulating
-        created = (task.id for task in reversed(tasks) if task.create_graph)
-        until = (task for task in created if task <= look.graph_task)
-        return visible(trace.call_site(next(until, look.graph_task)))
+        tasks = reversed(trace.graph_tasks.outermost.accumulating)
+        ids = (task.id for task in tasks if task.create_graph and task.id <= look.graph_task)
+        return visible(trace.call_site(next(ids, look.graph_task)))
     made = visible(holder.stack)
     if holder.kind == CONTAINER and call is not None:
         running = [each for each in (call, made) if each is not None]

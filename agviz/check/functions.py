@@ -147,11 +147,10 @@ def _not_linear(
         return [], "its gradient is not linear in the one that comes in: does it clip?"
     if not about.is_scaled:  # a loss may take the 1 that comes for granted
         again = Prober(evaluation, in_ones=True)
-        found = {number: again.argument(number) for number in unasked}
-        unasked = {number: how for number, how in unasked.items() if _is_wrong(found[number], call)}
+        probes = [again.argument(number) for number in range(len(probes))]
+        unasked = {each: how for each, how in unasked.items() if _is_wrong(probes[each], call)}
         if not unasked:
             return [], "its backward ignores the gradient that comes in, which was 1 in this run"
-        probes = [found.get(number, each) for number, each in enumerate(probes)]
     finding = _wrong(about, call, [probes[number] for number in unasked], probes)
     if all(how == "all" for how in unasked.values()):
         said = "It is the same whatever gradient comes in: multiply by grad_output."

@@ -91,9 +91,7 @@ class ArgumentProbe:
 class Prober:
     """Compares a Function with its backward at points near those of one call.
 
-    Args:
-        evaluation: the call.
-        in_ones: whether every incoming gradient is 1, as it was in the run.
+    With ``in_ones``, every incoming gradient is 1, as it was in the run.
     """
 
     def __init__(self, evaluation: Evaluation, *, in_ones: bool = False) -> None:

@@ -217,18 +217,14 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
             f"Besides steps, {write.name} wrote to a parameter before it meanwhile, at"
             f" {write.line}: look at that first."
         )
-    elif (
-        first.trend == "start"
-        and (before := first.since.scale_before(first.site.key)) is not None
-        and before[1] > _LARGE
-    ):
-        yield (
-            f"What {before[0]} is multiplied by is not normalised: the root mean square of"
-            f" its entries is at least {before[1]:,.3g}, by the gradients. Take its mean away"
-            " and divide it by its standard deviation, feature by feature."
-        )
     else:
-        yield own.get(first.trend, own["start"])
+        weight, scale = first.since.scale_before(first.site.key)
+        yield (
+            f"What {weight} is multiplied by is not normalised: its root mean square is at least"
+            f" {scale:,.3g}, by the gradients. Bring its features to mean 0 and deviation 1."
+            if first.trend == "start" and scale > _LARGE
+            else own.get(first.trend, own["start"])
+        )
 
 
 def _written(trace: Trace, found: Saturated) -> ForwardOpRow | None:

@@ -114,7 +114,7 @@ class PassSites:
             for edge in self._flow.edges_into(node.index)
         )
 
-    def scale_before(self, key: SiteKey) -> tuple[str, float] | None:
+    def scale_before(self, key: SiteKey) -> tuple[str, float]:
         """The weight of the layer right before it, and a least size of what that takes.
 
         The latter is a root mean square: the gradient of a weight is the product of what the layer
@@ -125,14 +125,11 @@ class PassSites:
         for layer in flow.trace.edges_from(self.graph_task, node):
             for leaf, uses in flow.weights(layer.consumer):
                 _, health = flow.gradient(leaf.index)
-                if came is None or health is None or not came.norm or not health.norm:
-                    continue
                 outputs, inputs = leaf.shape or (1, 1)
-                numel = came.numbers / outputs * inputs
-                if leaf.parameter and uses == 1 and numel:
-                    scale = health.norm / came.norm / math.sqrt(numel)
-                    return leaf.parameter, scale
-        return None
+                if came and came.norm and health and health.norm and uses == 1 and leaf.parameter:
+                    numel = came.numbers / outputs * inputs
+                    return leaf.parameter, health.norm / came.norm / math.sqrt(numel)
+        return "", 0.0
 
     def names(self, leaves: set[int]) -> list[str]:
         """Names of those leaves that have one."""

@@ -318,10 +318,7 @@ def _unregistered(run: RunSteps) -> StepFinding | None:
 
 
 def _copied(run: RunSteps, free: Sequence[UnheldRow]) -> StepFinding | None:
-    """Leaves of which a node made something once that pass after pass uses in their place.
-
-    Made anew in each pass, the node would be another each time.
-    """
+    """Leaves of which one node, made before the first pass, gives all passes what they use."""
     first = run.passes[0].id
     made = []
     for row in free:
