@@ -94,3 +94,88 @@ def doubled(args: tuple[Any, ...]) -> tuple[Any, ...]:
         else arg
         for arg in args
     )
+
+
+def backward_of(give: Any, make: Any = torch.sin) -> type[Any]:
+    """A Function of x whose backward returns what ``give`` makes of x and the gradient."""
+
+    class Made(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            found: torch.Tensor = make(x)
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            return give(*ctx.saved_tensors, gradient)
+
+    return Made
+
+
+def scaled(function: type[Any], *, is_scaled: bool = True) -> FunctionAnswer:
+    about = CustomFunction(function)
+    about.is_scaled = is_scaled
+    about.kept[()] = KeptCall((torch.randn(6, 3, requires_grad=True),))
+    return judge(about)
+
+
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda x, _: x.cos(), "It is the same whatever gradient comes in"),
+        (lambda x, grad: grad * x.cos() + x, "even where a gradient of zeros comes in"),
+    ],
+    ids=["all of it", "a term of it"],
+)
+def test_what_does_not_come_from_the_incoming_gradient_is_named(give: Any, said: str) -> None:
+    (found,) = scaled(backward_of(give)).findings
+    assert found.heading == "the backward of Made gives a wrong gradient of x"
+    assert said in found.paragraph
+
+
+def test_of_two_arguments_the_one_without_the_incoming_gradient_is_named() -> None:
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x, scale)
+            return x * scale
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+            x, scale = ctx.saved_tensors
+            return gradient * scale, x.sum()
+
+    about = CustomFunction(Scaled)
+    about.is_scaled = True
+    args = torch.randn(5, requires_grad=True), torch.tensor(1.5, requires_grad=True)
+    about.kept[()] = KeptCall(args)
+    (found,) = judge(about).findings
+    assert found.heading.endswith("a wrong gradient of scale")
+    assert "The gradient of x is right." in found.paragraph
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda x, grad: (grad * x.cos()).clamp(-0.1, 0.1),
+        lambda x, grad: grad * x.cos() / (grad.norm() + 1e-6),
+        lambda x, grad: grad * x.cos() + 0.1 * torch.randn_like(x),
+    ],
+    ids=["clips", "normalises", "adds noise"],
+)
+def test_what_is_done_to_the_incoming_gradient_is_not_blamed(give: Any) -> None:
+    found = scaled(backward_of(give))
+    assert not found.findings
+    assert found.by_design
+
+
+def test_a_loss_may_count_on_the_one_that_came_but_has_to_be_right_for_it() -> None:
+    def square(x: torch.Tensor) -> torch.Tensor:
+        return x.square().sum()
+
+    right_for_one = scaled(backward_of(lambda x, _: 2 * x, square), is_scaled=False)
+    assert not right_for_one.findings
+    assert "which was 1" in right_for_one.by_design
+    (found,) = scaled(backward_of(lambda x, _: x, square), is_scaled=False).findings
+    assert "always 1/2 of it" in found.paragraph

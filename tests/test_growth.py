@@ -135,6 +135,16 @@ def gradients_with_graphs(training: Training) -> None:
         training.loss().backward(create_graph=True)  # cause: 0.weight
 
 
+def models_with_graphs_in_grad(training: Training) -> None:
+    """Two of three graphs go, as each model's steps clear the gradients; its last one stays."""
+    for _ in range(20):
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        for _ in range(3):
+            model.zero_grad()
+            loss = training.follow(model(torch.randn(6, 4)).square().mean())
+            loss.backward(create_graph=True)  # cause: 0.weight
+
+
 def hook_that_holds_its_tensor(training: Training) -> None:
     scores = []
 
@@ -250,6 +260,7 @@ GROWING = (
     deque_in_a_logger,
     replay_of_outputs,
     gradients_with_graphs,
+    models_with_graphs_in_grad,
     hook_that_holds_its_tensor,
     hidden_state_carried,
     wrapped_again,
@@ -320,6 +331,27 @@ def create_graph_and_none(training: Training) -> None:
         training.loss().backward(create_graph=True)
         training.optimizer.step()
         training.optimizer.zero_grad(set_to_none=True)
+
+
+def models_whose_gradients_go(training: Training) -> None:
+    for _ in range(20):
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        for _ in range(3):
+            model.zero_grad()
+            training.follow(model(torch.randn(6, 4)).square().mean()).backward(create_graph=True)
+        model.zero_grad()
+
+
+def some_graphs_that_stay_for_a_while(training: Training) -> None:
+    """As many as at first, however long it goes on."""
+    kept: deque[Tensor] = deque(maxlen=4)
+    for step in range(60):
+        training.model.zero_grad()
+        loss = training.loss()
+        loss.backward(create_graph=True)
+        if step % 2:
+            kept.append(loss)
+    training.model.zero_grad()
 
 
 def truncated(training: Training) -> None:
@@ -437,6 +469,8 @@ HEALTHY = (
     inner_steps_of_meta_learning,
     gradient_penalty,
     create_graph_and_none,
+    models_whose_gradients_go,
+    some_graphs_that_stay_for_a_while,
     truncated,
     longer_sequences,
     generated_token_by_token,

@@ -13,6 +13,7 @@ import agviz
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.saturation.finding import Saturation, share_at_the_rim
 from agviz.analysis.saturation.openness import openness
+from agviz.analysis.saturation.sites import PassSites
 from agviz.analysis.vanishing import GradientFlow
 from agviz.analysis.verdict import verdicts
 from agviz.measure.health import measure
@@ -292,3 +293,72 @@ def test_gates_of_an_lstm_that_are_shut_from_the_start(
         (found,) = verdicts(trace)
     assert (found.outcome is Outcome.FOUND) is is_shut
     assert found.heading.startswith("the gates of ") is is_shut
+
+
+# -- a loss that falls without what lies before -----------------------------------------------
+
+
+class Raw(nn.Module):
+    """Numbers as large as ``scale`` go into a hidden layer; the last one learns the mean."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.hidden = nn.Linear(8, 16)
+        self.out = nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.out(torch.sigmoid(self.hidden(self.scale * x)))  # raw
+        return found
+
+
+def learn(model: nn.Module) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    data = torch.rand(64, 8)
+    for _ in range(40):
+        optimizer.zero_grad()
+        (model(data) - 3).square().mean().backward()
+        optimizer.step()
+
+
+def test_raw_numbers_are_told_though_the_loss_falls(tmp_path: Path) -> None:
+    what = found(lambda: learn(Raw(2550.0)), tmp_path)
+    assert what.trend == "start"
+    assert what.frame is not None
+    assert what.frame.line == line_of("raw")
+    assert "What hidden.weight is multiplied by is not normalised" in what.paragraph
+
+
+def test_the_scale_that_gradients_prove_is_never_more_than_it_is(tmp_path: Path) -> None:
+    for scale in (1.0, 30.0, 300.0):
+        model = Raw(scale)
+        data = torch.randn(64, 8)
+        with agviz.trace(path=tmp_path / f"{scale}.agviz"):
+            model(data).sum().backward()
+        with Trace.open(tmp_path / f"{scale}.agviz") as trace:
+            sites = PassSites(trace, trace.graph_tasks[0].id)
+            (key,) = sites.sites
+            proven = sites.scale_before(key)
+        assert proven[0] == "hidden.weight"
+        assert 0 < proven[1] <= scale * data.square().mean().sqrt().item() * (1 + 1e-5)
+
+
+def test_numbers_of_size_one_are_fine(tmp_path: Path) -> None:
+    fine(lambda: learn(Raw(2.0)), tmp_path)
+
+
+def test_a_gate_that_is_shut_while_the_rest_learns_is_fine(tmp_path: Path) -> None:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Linear(8, 16)
+            nn.init.constant_(self.gate.bias, -12.0)
+            self.hidden = nn.Linear(8, 16)
+            self.out = nn.Linear(16, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            held = self.hidden(x).relu()
+            found: Tensor = self.out(held + torch.sigmoid(self.gate(x)) * held)
+            return found
+
+    fine(lambda: learn(Gated()), tmp_path)

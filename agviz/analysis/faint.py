@@ -63,6 +63,8 @@ _PASSING: Final = frozenset(
     }
 )
 _SUMMING: Final = frozenset({"Sum", "Addmm", "Convolution", "Add", "Mean"})
+_FEWEST_STEPS: Final = 4
+"""In which a gradient has to grow, to speak of steps."""
 _STEEP: Final = 0.5
 """The share of the whole fall, in logarithms, that a single place has to have to be named alone."""
 
@@ -78,6 +80,18 @@ class Faint(NamedTuple):
     """How many nodes of this kind made it smaller; 1: it fell at this one."""
     before: float
     """The largest norm on the way from the loss."""
+
+
+class GrownGradient(NamedTuple):
+    """Where a gradient became larger, step by step."""
+
+    node: NodeRow
+    """The first of the kind that made most of it, at the line that did."""
+    steps: int
+    """How many nodes of this kind made it larger."""
+    first: float
+    last: float
+    """Its norm behind the loss function, and at the end."""
 
 
 class Compared(NamedTuple):
@@ -167,6 +181,21 @@ class Faintness:
             return None
         found = _named(self._flow, _falls(way), way[0].given)
         return found if found.steps > 1 else None
+
+    def grown(self, leaf: int) -> GrownGradient | None:
+        """How a gradient grew step by step; None: it did not, or something was not measured.
+
+        Raises:
+            agviz.errors.TraceError: the file is damaged.
+        """
+        way = self._way(leaf)
+        behind = way[_extent(self._flow, way)[1] :] if way else []
+        if not behind or not 0 < behind[0].given < behind[-1].gave:
+            return None
+        named = _named(self._flow, _falls(behind, rises=True), behind[0].given)
+        if named.steps < _FEWEST_STEPS:
+            return None
+        return GrownGradient(named.node, named.steps, named.before, behind[-1].gave)
 
     def compared(self, node: int) -> Compared | None:
         """What compares outputs and targets by a difference, and gives next to nothing to a node.
@@ -261,7 +290,7 @@ def _spread_out(flow: GradientFlow, way: Sequence[_Step], begin: int) -> float:
 
 
 class _Fall(NamedTuple):
-    """A place where the gradient became smaller."""
+    """A place where the gradient became smaller, or larger."""
 
     node: int
     size: float
@@ -270,13 +299,15 @@ class _Fall(NamedTuple):
     """Whether the gradients that meet before the node cancel; else its function made it so."""
 
 
-def _falls(way: Sequence[_Step]) -> list[_Fall]:
+def _falls(way: Sequence[_Step], *, rises: bool = False) -> list[_Fall]:
+    sign = 1 if rises else -1
     found = []
     before = way[0].given
     for step in way:
         for after, is_meeting in ((step.given, True), (step.gave, False)):
-            if 0 < after < before:
-                found.append(_Fall(step.node, math.log10(before / after), is_meeting))
+            size = math.log10(after / before) * sign if after > 0 and before > 0 else 0.0
+            if size > 0:
+                found.append(_Fall(step.node, size, is_meeting))
             before = after
     return found
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import ADDING, container_name, parsed, targets_of, with_functions
-from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, GRADIENT, TENSOR
+from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, GRADIENT, TENSOR, is_rising
 from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ class KeptGraphs:
         elif holder.kind == GRADIENT:
             yield (
                 "backward(create_graph=True) gives .grad a graph of its own, and parameter and"
-                f" .grad then hold each other. {grows} Use torch.autograd.grad(...,"
-                " create_graph=True), or set .grad to None after each step"
-                " (zero_grad(set_to_none=True))."
+                " .grad then hold each other through C++, which Python's garbage collector can't"
+                f" free. {grows} Use torch.autograd.grad(..., create_graph=True), or set .grad to"
+                " None after each step, the last one too (zero_grad(set_to_none=True))."
             )
         else:
             yield (
@@ -137,12 +137,14 @@ def kept_graphs(trace: Trace) -> KeptGraphs | None:
     if not looks:
         return None
     last = looks[-1]
-    if not last.is_growing:
+    if not last.is_growing and not is_rising(looks):
         return None
     searched = next((look for look in reversed(looks) if look.is_searched), None)
     holder = None if searched is None else searched.holders[0]
     if holder is not None and searched is not None and 2 * holder.reached < searched.alive:
         holder = None
+    if not last.is_growing and (holder is None or holder.kind != GRADIENT):
+        return None
     most = _most_held(trace, last, holder)
     if most is not None and most <= _NEARLY_FULL * last.alive:
         return None
@@ -179,8 +181,12 @@ def _most_held(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> int
 
 def _frame(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> Frame | None:
     call = visible(trace.call_site(look.graph_task))
-    if holder is None or holder.kind == GRADIENT:
+    if holder is None:
         return call
+    if holder.kind == GRADIENT:
+        tasks = reversed(trace.graph_tasks.outermost.accumulating)
+        ids = (task.id for task in tasks if task.create_graph and task.id <= look.graph_task)
+        return visible(trace.call_site(next(ids, look.graph_task)))
     made = visible(holder.stack)
     if holder.kind == CONTAINER and call is not None:
         running = [each for each in (call, made) if each is not None]

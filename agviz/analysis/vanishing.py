@@ -199,6 +199,18 @@ class GradientFlow:
             return ""
         return next((event.name for event in self._hooks(leaf) if event.kind == _AFTERWARDS), "")
 
+    def weights(self, node: int) -> Iterator[tuple[NodeRow, int]]:
+        """Matrices that are leaves and that a node multiplies by, and how often each is used."""
+        for edge in self.trace.edges_from(self.graph_task, node):
+            leaf = self.nodes[edge.consumer]
+            uses = leaf.dependencies
+            if leaf.short_name == "TBackward0":
+                (below,) = self.trace.edges_from(self.graph_task, leaf.index)
+                leaf = self.nodes[below.consumer]
+                uses = max(uses, leaf.dependencies)
+            if leaf.is_leaf and len(leaf.shape or ()) == 2:
+                yield leaf, uses
+
     def _hooks(self, node: int) -> list[HookCalled]:
         story = self.trace.story(self.graph_task, node)
         return [event for event in story if isinstance(event, HookCalled)]

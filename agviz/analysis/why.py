@@ -43,6 +43,7 @@ from agviz.analysis.phrases import (
 from agviz.analysis.place import backward_pass
 from agviz.analysis.saturation.openness import (
     FUNCTIONS,
+    INPUT_TOO_LARGE,
     LOGITS_TOO_LARGE,
     RIM,
     openness,
@@ -373,6 +374,8 @@ class _Why:
             row = row.at(self._line_above(graph_task, node))
         elif shut is not None and FUNCTIONS[node.short_name] == "softmax":
             row = row._replace(advice=LOGITS_TOO_LARGE)
+        elif shut is not None and faint.steps == 1:
+            row = row._replace(advice=INPUT_TOO_LARGE)
         op = self._op_of(graph_task, node.index)
         constant = "" if op is None else why_constant(op, self._health)
         if constant:

@@ -26,6 +26,7 @@ _DECIDING: Final = frozenset({"_local_scalar_dense", "where"})
 _MANY: Final = 5
 TO_INTEGERS: Final = "a cast to integers"
 """Stands for a conversion that leaves no fractions."""
+RANDOM: Final = "a draw of random numbers"
 _LOW: Final = (torch.float16, torch.bfloat16, torch.float32, torch.complex32, torch.complex64)
 Point = list[Tensor]
 """Values of the arguments that need a gradient, in the order of their places."""
@@ -170,6 +171,8 @@ class _Operators(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if name == "_to_copy" and args[0].is_floating_point() and not result.is_floating_point():
             self._names.add(TO_INTEGERS)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self._names.add(RANDOM)
         self._decided += name in _DECIDING
         if self._decided == _MANY:
             self._names.add(GOES_ON)

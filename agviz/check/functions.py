@@ -123,16 +123,43 @@ def _differentiated(
         return _second(about, call, prober) if about.is_differentiated_twice else ([], "")
     wrong = [each for each in probes if _is_wrong(each, call)]
     design = _design(about, prober, evaluation, probes, is_wrong=bool(wrong))
-    if wrong and not design:
-        found = _wrong(about, call, wrong, probes)
-        if not prober.is_linear() and prober.ignores_incoming():
-            said = (
-                f"{found.paragraph} It is the same whatever gradient comes in: multiply by"
-                " grad_output."
-            )
-            found = replace(found, paragraph=said)
-        return [found], ""
-    return [], design or _why_unclear(about, probes)
+    if not wrong or design:
+        return [], design or _why_unclear(about, probes)
+    if prober.is_linear():
+        return [_wrong(about, call, wrong, probes)], ""
+    return _not_linear(about, call, evaluation, prober, probes)
+
+
+def _not_linear(
+    about: CustomFunction,
+    call: KeptCall,
+    evaluation: Evaluation,
+    prober: Prober,
+    probes: list[ArgumentProbe],
+) -> tuple[list[FunctionFinding], str]:
+    """What is to be said of a backward that does not give twice as much of twice as much."""
+    unasked = {
+        number: how
+        for number, each in enumerate(probes)
+        if _is_wrong(each, call) and (how := prober.from_nothing(number)) is not None
+    }
+    if not unasked:
+        return [], "its gradient is not linear in the one that comes in: does it clip?"
+    if not about.is_scaled:  # a loss may take the 1 that comes for granted
+        again = Prober(evaluation, in_ones=True)
+        probes = [again.argument(number) for number in range(len(probes))]
+        unasked = {each: how for each, how in unasked.items() if _is_wrong(probes[each], call)}
+        if not unasked:
+            return [], "its backward ignores the gradient that comes in, which was 1 in this run"
+    finding = _wrong(about, call, [probes[number] for number in unasked], probes)
+    if all(how == "all" for how in unasked.values()):
+        said = "It is the same whatever gradient comes in: multiply by grad_output."
+    else:
+        said = (
+            "backward gives something even where a gradient of zeros comes in, which no"
+            " derivative does: multiply every term by grad_output."
+        )
+    return [replace(finding, paragraph=f"{finding.paragraph} {said}")], ""
 
 
 def _why_unclear(about: CustomFunction, probes: list[ArgumentProbe]) -> str:
@@ -166,18 +193,11 @@ def _design(
     if flat and not is_wrong:
         names = _names(about, [probes[number] for number in flat])
         return f"its forward does not change with {names} where backward has a slope"
-    return _limited(about, prober, evaluation, probes)
+    return _limited(prober, evaluation, probes)
 
 
-def _limited(
-    about: CustomFunction, prober: Prober, evaluation: Evaluation, probes: list[ArgumentProbe]
-) -> str:
-    """Why backward may be meant to bound gradients, or not to be scaled."""
-    if not prober.is_linear():
-        if not prober.ignores_incoming():
-            return "its gradient is not linear in the one that comes in: does it clip?"
-        if not about.is_scaled:
-            return "its backward ignores the gradient that comes in, which was 1 in this run"
+def _limited(prober: Prober, evaluation: Evaluation, probes: list[ArgumentProbe]) -> str:
+    """Why backward may be meant to bound gradients."""
     bounds = evaluation.backward_ops & _BOUNDS
     off = [number for number, each in enumerate(probes) if each.match is not SlopeMatch.SAME]
     if bounds and all(prober.is_right_without(frozenset(bounds), number) for number in off):

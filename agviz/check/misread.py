@@ -6,28 +6,33 @@ but no data (Note [Dimensions that only sizes moved]).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+import torch
 from torch import Tensor
 
+from agviz.analysis.below_zero import BELOW, BOUNDED, BoundedLoss
+from agviz.analysis.measures import number
 from agviz.analysis.mixed_axes import is_meant, moved
 from agviz.analysis.normalised_twice import LOSSES, Loss, probabilities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_C = cast("Any", torch._C)
 _LOSSES: Final = {loss.name: loss for loss in LOSSES}
+_BOUNDED: Final = {loss.name: loss for loss in BOUNDED.values()}
 _READS_ANEW: Final = frozenset({"reshape", "reshape_as", "view", "view_as"})
 
 
 class MisreadInput(NamedTuple):
-    """A loss that was given probabilities: Note [What a loss is given]."""
+    """A loss that was given probabilities (Note [What a loss is given]), or is below zero."""
 
     captured: Any
     """The stack of its call."""
-    loss: Loss
+    loss: Loss | BoundedLoss
     given_by: str
-    """The function that gave the probabilities."""
+    """The function that gave the probabilities, or the value of the loss."""
 
 
 class MixingView(NamedTuple):
@@ -59,7 +64,12 @@ def misread(
         return None
     if last in _LOSSES:
         found = probabilities(given.grad_fn, _name, _below)
-        return None if found is None else MisreadInput(captured, _LOSSES[last], found[1])
+        if found is not None:
+            return MisreadInput(captured, _LOSSES[last], found[1])
+    is_number = isinstance(result, Tensor) and result.numel() == 1
+    if last in _BOUNDED and is_number and not _C._are_functorch_transforms_active():
+        value = result.item()
+        return MisreadInput(captured, _BOUNDED[last], number(value)) if value < BELOW else None
     if last in _READS_ANEW and isinstance(result, Tensor):
         before, after = tuple(given.shape), tuple(result.shape)
         size = moved(before, after)

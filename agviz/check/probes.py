@@ -18,12 +18,12 @@ import math
 import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import torch
 from torch import Tensor
 
-from agviz.check.evaluation import EvaluationError
+from agviz.check.evaluation import RANDOM, EvaluationError
 from agviz.check.slopes import along, slope
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _ROUGH: Final = 1e-4
 """Below this share, both are the same."""
 _TRUST: Final = 10.0
 """Errors of a slope that are allowed for."""
+_UNASKED: Final = 1e-3
+"""Share of a gradient that backward may give where nothing comes in."""
 _SHIFT: Final = 1e-3
 _TRIES: Final = 3
 """Points around that of the run."""
@@ -87,10 +89,14 @@ class ArgumentProbe:
 
 
 class Prober:
-    """Compares a Function with its backward at points near those of one call."""
+    """Compares a Function with its backward at points near those of one call.
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    With ``in_ones``, every incoming gradient is 1, as it was in the run.
+    """
+
+    def __init__(self, evaluation: Evaluation, *, in_ones: bool = False) -> None:
         self._evaluation = evaluation
+        self._in_ones = in_ones
         self._generator = torch.Generator().manual_seed(0)
         self._until = time.monotonic() + _SECONDS
         self._points: list[tuple[Point, list[Tensor], list[Tensor | None]]] = []
@@ -137,16 +143,20 @@ class Prober:
             for one, two in zip(gradients, double, strict=True)
         )
 
-    def ignores_incoming(self) -> bool:
-        """Whether another incoming gradient makes the same gradients."""
+    def from_nothing(self, number: int) -> Literal["all", "part"] | None:
+        """How much of its gradient an argument gets where zeros come in; None: what is right.
+
+        That is nothing, or little beside the gradient, as an epsilon gives.
+        """
         point, weights, gradients = self._points[0]
-        double = self._evaluation.gradients(point, [2 * each for each in weights])
-        pairs = [
-            (one, two)
-            for one, two in zip(gradients, double, strict=True)
-            if one is not None and two is not None and bool(one.count_nonzero())
-        ]
-        return bool(pairs) and all(torch.equal(one, two) for one, two in pairs)
+        given = gradients[number]
+        nothing = self._evaluation.gradients(point, [torch.zeros_like(each) for each in weights])
+        unasked = nothing[number]
+        if given is None or unasked is None or RANDOM in self._evaluation.backward_ops:
+            return None
+        if not unasked.norm() > _UNASKED * given.norm():
+            return None
+        return "all" if torch.equal(unasked, given) else "part"
 
     def is_right_without(self, operators: frozenset[str], number: int) -> bool:
         """Whether the gradient of an argument is right where backward does without operators."""
@@ -247,8 +257,8 @@ class Prober:
 
     def _weight(self, output: Tensor, number: int) -> Tensor:
         """An incoming gradient: of a scalar, 1 first."""
-        if output.numel() == 1:
-            return torch.full_like(output, 1.0 if number == 0 else 1.7)
+        if self._in_ones or output.numel() == 1:
+            return torch.full_like(output, 1.0 if self._in_ones or number == 0 else 1.7)
         return self._noise(output)
 
     def _noise(self, like: Tensor) -> Tensor:

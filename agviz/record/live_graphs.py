@@ -34,6 +34,7 @@ from agviz.traces.live_graphs import (
     Holder,
     LiveGraphsLook,
     is_doubled,
+    is_rising,
 )
 from agviz_engine import alive
 from agviz_engine.errors import comes_from_outside
@@ -153,7 +154,7 @@ class LiveGraphs:
         self._passes = self._created = 0
         self._number = -1
         """The next sequence number when the last pass began."""
-        self._looks = 0
+        self._looks: list[LiveGraphsLook] = []
         self._searches = 0
         self._searched_at = 0
         self._lock = threading.RLock()
@@ -226,13 +227,14 @@ class LiveGraphs:
         alive = self._alive()
         steps = len({token.steps for token in alive})
         passes = self._passes, self._created, self.steps
-        look = LiveGraphsLook(self._looks, graph_task, *passes, len(alive), steps)
-        self._looks += 1
+        look = LiveGraphsLook(len(self._looks), graph_task, *passes, len(alive), steps)
+        self._looks.append(look)
         # To read what another thread writes at this moment may end the process.
         if len(self._threads) > 1:
             return look
-        if not look.is_growing:
-            return look._replace(holders=self._counted()) if is_doubled(self._passes) else look
+        is_counted = is_doubled(self._passes)
+        if not look.is_growing and (is_counted or not is_rising(self._looks)):
+            return look._replace(holders=self._counted()) if is_counted else look
         if self._searches >= _MOST_SEARCHES or self._passes < _TIMES_LATER * self._searched_at:
             return look
         self._searches += 1

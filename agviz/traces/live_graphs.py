@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.traces import dumps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from agviz.traces.contents import Contents
     from agviz.traces.database import Database
@@ -122,6 +122,26 @@ class LiveGraphsLook(NamedTuple):
         for number, holder in enumerate(self.holders):
             texts = text(holder.kind), text(holder.name), text(holder.what)
             yield "graph_holder", (self.number, number, *texts, holder.reached, stack(holder.stack))
+
+
+def is_rising(looks: Sequence[LiveGraphsLook]) -> bool:
+    """Whether ever more graphs of ``create_graph=True`` stay, as often as at first, though not all.
+
+    As of models that are made anew now and then: what only lasts longer becomes no more.
+    """
+    by_passes = {look.passes: look for look in looks}
+    last = looks[-1]
+    before = by_passes.get(last.passes // 2), by_passes.get(last.passes // 4)
+    return (
+        last.passes % 4 == 0
+        and 2 * last.created >= last.passes
+        and all(
+            look is not None
+            and look.alive >= _LEAST
+            and 4 * last.alive * look.passes >= 3 * look.alive * last.passes
+            for look in before
+        )
+    )
 
 
 def read(database: Database, contents: Contents) -> list[LiveGraphsLook]:

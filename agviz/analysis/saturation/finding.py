@@ -11,7 +11,7 @@ from agviz.analysis.place import backward_pass
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.saturation.gates import shut_gates
 from agviz.analysis.saturation.judging import saturated
-from agviz.analysis.saturation.openness import LOGITS_TOO_LARGE, SLOPES
+from agviz.analysis.saturation.openness import INPUT_TOO_LARGE, LOGITS_TOO_LARGE, SLOPES
 from agviz.analysis.saturation.reading import RunSaturation
 from agviz.words.labels import of_owner
 from agviz.words.units import percent, plural
@@ -47,10 +47,12 @@ _REMEDIES: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "passes": "What goes in has grown: take a smaller learning rate, or normalise what goes in"
         " (LayerNorm).",
-        "start": "What goes in is too large: use smaller initial weights, or normalise the input.",
+        "start": INPUT_TOO_LARGE,
     },
 }
 """By function (the last: any other), by trend; what has none of its own is told ``start``."""
+_LARGE: Final = 10.0
+"""Root mean square of what a layer takes: what is normalised has about 1."""
 _OF_CALLS: Final = (
     "What comes back in from step to step is too large: use smaller (orthogonal) recurrent"
     " weights, normalise the state, or take gates (GRU, LSTM)."
@@ -216,7 +218,13 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
             f" {write.line}: look at that first."
         )
     else:
-        yield own.get(first.trend, own["start"])
+        weight, scale = first.since.scale_before(first.site.key)
+        yield (
+            f"What {weight} is multiplied by is not normalised: its root mean square is at least"
+            f" {scale:,.3g}, by the gradients. Bring its features to mean 0 and deviation 1."
+            if first.trend == "start" and scale > _LARGE
+            else own.get(first.trend, own["start"])
+        )
 
 
 def _written(trace: Trace, found: Saturated) -> ForwardOpRow | None:

@@ -8,6 +8,12 @@ pass (a recurrence), or other lines that call the same function; each ten times 
 is nothing of the kind, only what was so before anything had been learnt. Nothing is said of a run
 whose loss came down to half meanwhile, nor, but for the first of these, of an activation through
 which all parameters learn: what it puts out is the output.
+
+Note [What learns without it]
+A loss that came down may owe nothing to what lies before an activation: the layers behind it have
+learnt what can be learnt of constants. It is so where from the first pass on next to nothing came
+through (``SHUT``), and where all that is put out goes into layers: a gate, and what a loss takes,
+may be at its rim on purpose, and a ReLU leaves out most of what comes.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from agviz.analysis.median import median
-from agviz.analysis.saturation.openness import RIM, most
+from agviz.analysis.saturation.openness import RIM, SHUT, most
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,14 +146,24 @@ def _from_the_start(run: RunSaturation, key: SiteKey) -> Iterator[Saturated]:
         return
     if any(key not in each.sites or each.sites[key].median > RIM for each in run.passes):
         return
-    if run.is_learning(first.graph_task) or _is_output(last, key):
+    if _is_output(last, key):
+        return
+    if run.is_learning(first.graph_task) and not _is_left_out(run, key):
         return
     site = last.sites[key]
     largest = most(site.nodes[-1]) or 1.0
     # A mask, or a gate that picks, leaves one entry on purpose: that alone is no saturation.
     if key.function == "softmax" and site.slope * _TIMES > largest:
         return
-    yield Saturated("start", site, last, None, first, site.slope, largest, len(site.open))
+    slope = first.sites[key].slope
+    yield Saturated("start", site, last, None, first, slope, largest, len(site.open))
+
+
+def _is_left_out(run: RunSaturation, key: SiteKey) -> bool:
+    """Note [What learns without it]."""
+    return key.function in {"sigmoid", "tanh"} and all(
+        each.sites[key].median <= SHUT and each.feeds_layers(key) for each in run.passes
+    )
 
 
 def _since(run: RunSaturation, key: SiteKey) -> PassSites:

@@ -36,7 +36,8 @@ SLOPES: Final[Mapping[str, float]] = {"sigmoid": 0.25, "tanh": 1.0, "relu": 1.0}
 """The largest slope of each function."""
 RIM: Final = 0.1
 """So far open, or less, is an activation whose outputs are at the rim, if not on purpose."""
-
+SHUT: Final = RIM**2
+"""So far open is one through which next to nothing is learnt."""
 _ALL_ALIKE: Final = 0.99
 """Of the square of a gradient's norm: what its mean has to make up where all entries are alike."""
 LOGITS_TOO_LARGE: Final = (
@@ -44,6 +45,10 @@ LOGITS_TOO_LARGE: Final = (
     " or normalise its input."
 )
 """What to do where a softmax is at its rim from the start."""
+INPUT_TOO_LARGE: Final = (
+    "What goes in is too large: use smaller initial weights, or normalise the input."
+)
+"""The same of other activations."""
 
 
 def most(node: NodeRow) -> float | None:

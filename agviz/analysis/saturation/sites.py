@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _WIDE: Final = 0.5
 """A softmax that is so far open by its gradients is not looked up in the forward."""
+
+
+_LAYERS: Final = ("Addmm", "Bmm", "Convolution", "Linear", "Mm")
 
 
 class SiteKey(NamedTuple):
@@ -101,6 +105,31 @@ class PassSites:
         leaves, _ = self.reached(key)
         calls = len(self.sites[key].nodes)
         return any(2 * self._flow.nodes[leaf].dependencies >= calls for leaf in leaves)
+
+    def feeds_layers(self, key: SiteKey) -> bool:
+        """Whether all that it puts out goes into linear layers and convolutions."""
+        return all(
+            self._flow.nodes[edge.producer].short_name.startswith(_LAYERS)
+            for node in self.sites[key].nodes
+            for edge in self._flow.edges_into(node.index)
+        )
+
+    def scale_before(self, key: SiteKey) -> tuple[str, float]:
+        """The weight of the layer right before it, and a least size of what that takes.
+
+        The latter is a root mean square: the gradient of a weight is the product of what the layer
+        took and of the gradient that came, and its norm at most the product of theirs.
+        """
+        flow, node = self._flow, self.sites[key].nodes[0].index
+        _, came = flow.output(node, 0)
+        for layer in flow.trace.edges_from(self.graph_task, node):
+            for leaf, uses in flow.weights(layer.consumer):
+                _, health = flow.gradient(leaf.index)
+                outputs, inputs = leaf.shape or (1, 1)
+                if came and came.norm and health and health.norm and uses == 1 and leaf.parameter:
+                    numel = came.numbers / outputs * inputs
+                    return leaf.parameter, health.norm / came.norm / math.sqrt(numel)
+        return "", 0.0
 
     def names(self, leaves: set[int]) -> list[str]:
         """Names of those leaves that have one."""

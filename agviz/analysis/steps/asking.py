@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.below_zero import below_zero
 from agviz.analysis.steps import (
     clearing,
     discarding,
@@ -82,6 +83,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *undoing.unclipped(run),
         *weighing.unequal(run),
         *dividing.divided_again(run),
+        *below_zero(run),
     ]
     if not any(found.kind in {"replaced", "unregistered", "frozen"} for found in causes):
         causes += holding.without_gradient(run)

@@ -296,6 +296,8 @@ def _unregistered(run: RunSteps) -> StepFinding | None:
                 f" holds {'them' if len(names) > 1 else 'it'}. {what} {remedy}."
             ),
         )
+    if free and (copied := _copied(run, free)) is not None:
+        return copied
     if free and len(free) <= _FEW:
         shapes = listed([str(list(row.shape)) for row in free])
         many = len(free) > 1
@@ -313,6 +315,38 @@ def _unregistered(run: RunSteps) -> StepFinding | None:
             ),
         )
     return None
+
+
+def _copied(run: RunSteps, free: Sequence[UnheldRow]) -> StepFinding | None:
+    """Leaves of which one node, made before the first pass, gives all passes what they use."""
+    first = run.passes[0].id
+    made = []
+    for row in free:
+        users = {edge.producer for edge in run.trace.edges_into(row.graph_task, row.node)}
+        if len(users) == 1:
+            (user,) = users
+            tasks = [task for task, _ in run.trace.same_nodes(row.graph_task, user)]
+            if first in tasks and len(tasks) + 1 >= row.passes:
+                made.append(run.trace.node(row.graph_task, user))
+    if len(made) < len(free) or made[0].frame is None:
+        return None
+    many = len(free) > 1
+    shapes = listed([str(list(row.shape)) for row in free])
+    return StepFinding(
+        kind="unregistered",
+        heading=f"what this makes of {'each' if many else 'an'} nn.Parameter is a copy,"
+        " no nn.Parameter: it is never trained",
+        frame=made[0].frame,
+        paragraph=(
+            f"{plural(len(free), 'nn.Parameter')} of shape {shapes}"
+            f" {'get gradients' if many else 'gets a gradient'} in pass after pass, but"
+            f" {'are' if many else 'is'} in no optimizer. All passes go through one"
+            f" {made[0].short_name}, made in this line before the first of them: its result is no"
+            " leaf, no module registers it, parameters() does not give it, and it stays as it was"
+            " made. Convert or compute before: nn.Parameter(value.to(dtype)), or convert the whole"
+            " module by its own .to()."
+        ),
+    )
 
 
 def _unfrozen(run: RunSteps) -> StepFinding | None:

@@ -7,6 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.faint import Faintness
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.source_calls import (
@@ -18,6 +19,7 @@ from agviz.analysis.steps.source_calls import (
     made_at,
     used_up,
 )
+from agviz.analysis.vanishing import GradientFlow
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -44,6 +46,13 @@ _LEAST_CHANGE: Final = 0.02
 """Of a parameter's norm, by some step, where one is known: a loss that steps make grow moves it."""
 _LEAP: Final = 10.0
 """Times the norm of the parameters: so far no step goes that is meant to."""
+_EXPLODED: Final = 1e3
+"""Times its norm behind the loss: so far a gradient has grown that explodes."""
+_CLIPPED: Final = 10.0
+"""So much less the step may have found: more were taken away in between."""
+_MOST_LEAVES: Final = 200
+_MOST_READ: Final = 20_000
+"""Nodes; a larger pass is not read."""
 _SOON: Final = 8
 """Passes from such a step to the first one that is not finite."""
 _WHAT_SETS_IT: Final = "Look at what sets it."
@@ -315,11 +324,16 @@ def _leap(run: RunSteps) -> StepFinding | None:
                 continue
             rate = taken.fact.most_rate
             at = "" if rate is None else f" (learning rate {number(rate)})"
+            leap = f"a step of {each.name}{at} changed parameters by {number(change / norm)} times"
+            clip = _clip_of_nothing(run, each, gradient)
+            if clip is None:
+                exploded = _explosion(run, each, taken.graph_task, gradient, leap)
+                if exploded is not None:
+                    return exploded
             return StepFinding(
                 kind="leaps",
-                heading=f"a step of {each.name}{at} changed parameters by"
-                f" {number(change / norm)} times their norm",
-                frame=_clip_of_nothing(run, each, gradient) or each.made,
+                heading=f"{leap} their norm",
+                frame=clip or each.made,
                 paragraph=(
                     f"Step {taken.number} of {each.name} moved parameters whose norm was"
                     f" {number(norm)} by {number(change)}; their gradient was {number(gradient)}."
@@ -330,6 +344,48 @@ def _leap(run: RunSteps) -> StepFinding | None:
                 first_pass=run.first_wrong,
             )
     return None
+
+
+def _explosion(
+    run: RunSteps, each: Stepping, graph_task: int, gradient: float, leap: str
+) -> StepFinding | None:
+    """Gradients that grew step by step in the pass before a step that went too far.
+
+    Args:
+        run: the run.
+        each: the optimizer that stepped.
+        graph_task: the pass before.
+        gradient: the norm of what the step found.
+        leap: how far it went, in words.
+    """
+    if graph_task < 0 or each.is_normalising or run.trace.graph_task(graph_task).nodes > _MOST_READ:
+        return None
+    flow = GradientFlow(run.trace, graph_task)
+    faintness = Faintness(flow)
+    leaves = itertools.islice(run.trace.leaves(graph_task), _MOST_LEAVES)
+    ways = [grown for leaf in leaves if (grown := faintness.grown(leaf)) is not None]
+    grown = max(ways, key=lambda grown: grown.last / grown.first, default=None)
+    if grown is None or not _EXPLODED * grown.first <= grown.last <= _CLIPPED * gradient:
+        return None
+    times = (grown.last / grown.first) ** (1 / grown.steps)
+    weights = flow.weights(grown.node.index)
+    again = next((leaf.parameter for leaf, uses in weights if uses >= grown.steps), None)
+    shared = f" All of these steps multiply by {again}." if again else ""
+    return StepFinding(
+        kind="explodes",
+        heading=f"the gradient explodes: it grows {times:.3g}-fold in each of"
+        f" {grown.steps:,} steps like {grown.node.short_name}",
+        frame=grown.node.frame or each.made,
+        paragraph=(
+            f"In backward pass {graph_task} its norm grew from {number(grown.first)} behind the"
+            f" loss to {number(grown.last)}, so that {leap} their norm, and in backward pass"
+            f" {run.first_wrong} the loss or its gradients are not finite.{shared} Start from"
+            " smaller weights (orthogonal with a gain of 1, for recurrent ones), normalise between"
+            " the steps, or use gates (GRU, LSTM); clip_grad_norm_ before each step bounds what is"
+            " left."
+        ),
+        first_pass=run.first_wrong,
+    )
 
 
 def _remedy(run: RunSteps, each: Stepping, gradient: float) -> str:

@@ -1,0 +1,86 @@
+"""Gradients that grow step by step until a step goes too far: where, and not a rate too large."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+import agviz
+from agviz.analysis.verdict import verdicts
+from agviz.traces.reader import Trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agviz.analysis.verdict import Verdict
+
+
+class Recurrent(nn.Module):
+    """A cell that is called again and again, whose state grows ``times`` in each step."""
+
+    def __init__(self, times: float) -> None:
+        super().__init__()
+        self.cell = nn.Linear(16, 16, bias=False)
+        self.out = nn.Linear(16, 1)
+        nn.init.orthogonal_(self.cell.weight, gain=times)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(30):
+            x = self.cell(x)  # again
+        found: Tensor = self.out(x)
+        return found
+
+
+class Deep(nn.Sequential):
+    """Many layers, each with weights that are too large."""
+
+    def __init__(self) -> None:
+        layers = [nn.Linear(16, 16) for _ in range(20)]
+        for layer in layers:
+            nn.init.normal_(layer.weight, std=1.0)
+        super().__init__(*(nn.Sequential(layer, nn.ReLU()) for layer in layers), nn.Linear(16, 1))
+
+
+def trained(path: Path, model: nn.Module, rate: float, *, most: float = 0.0) -> Verdict:
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    with agviz.trace(path=path):
+        for _ in range(6):
+            optimizer.zero_grad()
+            (model(torch.randn(8, 16)) - 1).square().mean().backward()
+            if most:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), most)
+            optimizer.step()
+    with Trace.open(path) as trace:
+        return verdicts(trace)[0]
+
+
+def test_a_recurrence_that_makes_gradients_grow_is_named(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    found = trained(tmp_path / "t.agviz", Recurrent(2.0), 1e-3)
+    assert found.heading.startswith("the gradient explodes: it grows ")
+    assert found.source.endswith("# again")
+    assert "multiply by cell.weight" in found.paragraph
+    assert len(f"{found.heading} {found.paragraph}".split()) <= 120
+
+
+def test_so_is_depth(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    found = trained(tmp_path / "t.agviz", Deep(), 1e-3)
+    assert found.heading.startswith("the gradient explodes: it grows ")
+    assert "multiply by" not in found.paragraph
+
+
+def test_one_that_keeps_their_size_is_no_explosion(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    found = trained(tmp_path / "t.agviz", Recurrent(1.0), 1e4)
+    assert found.is_found
+    assert "explodes" not in found.heading
+
+
+def test_who_clips_is_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    found = trained(tmp_path / "t.agviz", Recurrent(1.6), 1e-4, most=1.0)
+    assert not found.is_found, found.heading
