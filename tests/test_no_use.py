@@ -93,6 +93,13 @@ class Probe(nn.Module):
         return out
 
 
+class Centred(nn.Module):
+    """Takes each number from itself."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x
+
+
 class Weighted(nn.Module):
     """A head whose term is multiplied by a weight."""
 
@@ -190,3 +197,31 @@ def test_what_cuts_it_off_cant_be_told_otherwise(tmp_path: Path) -> None:
 def test_what_is_trained_or_detached_is_not(model: nn.Module, tmp_path: Path) -> None:
     verdict = judged(model, tmp_path / "t.agviz", check_forward=True)
     assert verdict.outcome is Outcome.NOTHING_UNUSUAL
+
+
+def test_what_is_trained_after_something_else_is_found(tmp_path: Path) -> None:
+    """The loop of the last pass counts, not that of the first."""
+    torch.manual_seed(0)
+    before, adapter = nn.Linear(6, 6), Adapter(0, 0)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        optimizer = torch.optim.SGD(before.parameters(), 0.01)
+        for _ in range(4):
+            before(torch.randn(16, 6)).square().mean().backward()
+            optimizer.step()
+        optimizer = torch.optim.SGD(adapter.parameters(), 0.01)
+        for _ in range(4):
+            (adapter(before(torch.randn(16, 6)).detach()) - 1).square().mean().backward()
+            optimizer.step()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        verdict = verdicts(trace)[0]
+    assert isinstance(verdict.basis, NoUse)
+    assert verdict.basis.first == 4
+    assert "initialise one factor" in verdict.paragraph
+
+
+def test_nothing_is_learnt_at_all_whatever_the_reason(tmp_path: Path) -> None:
+    """A loss of what is normalised to one."""
+    verdict = judged(nn.Sequential(nn.Linear(6, 6), Centred()), tmp_path / "t.agviz")
+    assert isinstance(verdict.basis, NoUse)
+    assert verdict.outcome is Outcome.FOUND
+    assert len(verdict.basis.group.rows) == 2

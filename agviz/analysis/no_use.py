@@ -15,6 +15,7 @@ from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import Gradients
 from agviz.analysis.untrained import LAST_PASSES
 from agviz.analysis.why import why
+from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +130,12 @@ def no_use(trace: Trace) -> NoUse | None:
     first, last = passes[0].id, passes[-1].id
     if trace.passes_before(first) or trace.optimizer_steps_before(first):
         return None  # what came before is not known
-    if trace.optimizer_steps_before(last) < _LEAST_STEPS:
+    # A program may train something else first: what counts is the loop of the last pass.
+    loop = visible(trace.call_site(last))
+    alike = (task.id for task in passes if visible(trace.call_site(task.id)) == loop)
+    first = next(alike, first)
+    steps = trace.optimizer_steps_before(last) - trace.optimizer_steps_before(first)
+    if steps < _LEAST_STEPS:
         return None
     held = {row.name for row in trace.held_parameters() if row.name}
     began = {row.parameter: row for row in why(trace, graph_task=first)}
@@ -153,6 +159,8 @@ def no_use(trace: Trace) -> NoUse | None:
     ]
     if sum(row.cause is _FACTOR for row in zeros) == 1:
         zeros = [row for row in zeros if row.cause is not _FACTOR]
+    if not zeros and answer.trained == [row for row in lasting if row.gradient == "zero"]:
+        zeros = answer.trained  # whatever the reason: nothing is learnt at all
     faint = [row for row in lasting if row.gradient == "faint" and row.cause is Cause.FAINT]
     if len(faint) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
         faint = []
