@@ -208,10 +208,12 @@ def test_what_is_trained_after_something_else_is_found(tmp_path: Path) -> None:
         for _ in range(4):
             before(torch.randn(16, 6)).square().mean().backward()
             optimizer.step()
+            optimizer.zero_grad()
         optimizer = torch.optim.SGD(adapter.parameters(), 0.01)
         for _ in range(4):
             (adapter(before(torch.randn(16, 6)).detach()) - 1).square().mean().backward()
             optimizer.step()
+            optimizer.zero_grad()
     with Trace.open(tmp_path / "t.agviz") as trace:
         verdict = verdicts(trace)[0]
     assert isinstance(verdict.basis, NoUse)
