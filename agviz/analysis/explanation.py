@@ -480,7 +480,7 @@ def _elements(
     is_behind = finding is not None and BEHIND in finding.pattern
     if is_behind:
         return of_node
-    if evidence.blame is None:
+    if evidence.blame is None or evidence.blame.is_of_graph:
         was_finite = not any(_may_be_bad(row.health) for row in evidence.saved.values())
         return of_node if was_finite or of_node is None else of_node.met()
     by_function = trace.located_by(evidence.blame.op.id)

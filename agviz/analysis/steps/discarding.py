@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import statistics
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.steps.finding import StepFinding, listed
@@ -46,7 +46,7 @@ def thrown_away(run: RunSteps) -> Iterator[StepFinding]:
         # Of the first step it is not known whether something moved the parameters before it.
         pairs = list(itertools.pairwise(each.steps[:_STEPS]))
         led = [(taken, _leading_to(run, each, last, taken)) for last, taken in pairs]
-        usual = statistics.mode([len(between) for _, between in led]) if led else 0
+        usual = Counter(len(between) for _, between in led).most_common(1)[0][0] if led else 0
         several = [(taken, between) for taken, between in led if len(between) == usual]
         if usual < 2 or len(several) < max(_LEAST, len(pairs) * 3 / 4):
             continue  # where their number varies, steps may be left out, as after an exception
