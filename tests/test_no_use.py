@@ -221,7 +221,7 @@ def test_what_is_trained_after_something_else_is_found(tmp_path: Path) -> None:
     assert "initialise one factor" in verdict.paragraph
 
 
-def test_nothing_is_learnt_at_all_whatever_the_reason(tmp_path: Path) -> None:
+def test_nothing_is_learnt_where_all_gradients_cancel(tmp_path: Path) -> None:
     """A loss of what is normalised to one."""
     verdict = judged(nn.Sequential(nn.Linear(6, 6), Centred()), tmp_path / "t.agviz")
     assert isinstance(verdict.basis, NoUse)

@@ -159,8 +159,8 @@ def no_use(trace: Trace) -> NoUse | None:
     ]
     if sum(row.cause is _FACTOR for row in zeros) == 1:
         zeros = [row for row in zeros if row.cause is not _FACTOR]
-    if not zeros and answer.trained == [row for row in lasting if row.gradient == "zero"]:
-        zeros = answer.trained  # whatever the reason: nothing is learnt at all
+    if not zeros and answer.trained == [row for row in lasting if row.cause is Cause.CANCELLED]:
+        zeros = answer.trained  # of some parameters that may be chance, of all it is not
     faint = [row for row in lasting if row.gradient == "faint" and row.cause is Cause.FAINT]
     if len(faint) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
         faint = []
