@@ -115,6 +115,9 @@ def test_what_merges_splits_or_transposes_is_not_named(name: str, tmp_path: Path
         ((2, 1, 5, 7), (2, 5, 7), None),
         ((3, 2), (2, 3), None),
         ((), (1,), None),
+        ((5,), (1, 1, 5), None),
+        ((1, 6, 5), (6, 1, 5), None),
+        ((3, 0), (0, 3), None),
     ],
 )
 def test_sizes_alone_decide(

@@ -103,11 +103,16 @@ def paragraph(size: int) -> str:
 
 def moved(before: Shape, after: Shape) -> int | None:
     """The size of a dimension that is at another place after a view; None: none is."""
-    here, there = [list(zip(shape, _behind(shape), strict=True)) for shape in (before, after)]
+    here, there = [
+        [(size, behind) for size, behind in zip(shape, _behind(shape), strict=True) if size != 1]
+        for shape in (before, after)
+    ]
     while here and there and here[0] == there[0]:
         here, there = here[1:], there[1:]
     while here and there and here[-1] == there[-1]:
         here, there = here[:-1], there[:-1]
+    if 0 in before or not (here and there):
+        return None
     if len(there) == 2 and here[0][0] % there[0][0] == 0:
         return None  # rows that follow each other may be joined
     once = [
