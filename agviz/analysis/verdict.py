@@ -19,7 +19,7 @@ from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.loss_scale import is_scaled_beyond
 from agviz.analysis.mixed_axes import mixed_axes
 from agviz.analysis.no_progress import no_progress
-from agviz.analysis.no_use import no_use
+from agviz.analysis.no_use import NoUse, no_use
 from agviz.analysis.nonleaf_gradient import READ_ONLY, nonleaf_gradient
 from agviz.analysis.normalised_twice import normalised_twice
 from agviz.analysis.outcome import Outcome
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from agviz.analysis.growth import Growth
     from agviz.analysis.loss import NonFiniteLoss
     from agviz.analysis.no_progress import NoProgress
-    from agviz.analysis.no_use import NoUse
     from agviz.analysis.outside import Outside
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.saturation.finding import Saturation
@@ -130,14 +129,11 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     found = sorted(_found(trace, graph_task), key=_rank)
     if not any(each.is_found and not _is_repeated(each) for each in found):
         # else these may be what follows
-        shut = saturation(trace, graph_task)
-        idle = no_use(trace) if shut is None and graph_task is None else None
-        if shut is not None:
+        shut = saturation(trace, graph_task) or (no_use(trace) if graph_task is None else None)
+        if isinstance(shut, NoUse) and not shut.is_known:
+            found = found or [of_failure(shut, trace, Outcome.CANT_TELL)]
+        elif shut is not None:
             found = [of_failure(shut, trace), *found]
-        elif idle is not None and idle.is_known:
-            found = [of_failure(idle, trace), *found]
-        elif idle is not None and not found:
-            found = [of_failure(idle, trace, Outcome.CANT_TELL)]
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)

@@ -163,9 +163,9 @@ class Recorder(Instrument):
         self._selection = Selection(steps, nodes)
         self._introduced: set[int] = set()
         self._raised: set[int] = set()
+        """Graph tasks under way of which it is kept where their exception came from."""
         self._was_lost = False
         """Whether a loss was met, or something that a node had saved, that is not finite."""
-        """Graph tasks under way of which it is kept where their exception came from."""
         self._here = threading.local()
         """The call to torch's own engine that this thread makes."""
         self._start_ns = time.monotonic_ns()
@@ -579,13 +579,12 @@ class Recorder(Instrument):
         if any(not health.is_finite for _, health in measured):
             if self.steps is not None:
                 self._keep(self.steps.look(task.id))
-            self._keep_saved_from(task.id, [ref for ref, _ in task.root_edges], roots.MOST_LATER)
+            self._keep_saved_from(task.id, [ref for ref, _ in task.root_edges])
 
-    def _keep_saved_from(self, graph_task: int, begin: Sequence[NodeRef], most: int) -> None:
-        """Keep what nodes had saved from some on; of the first that are met, of all there are."""
-        if not self._was_lost:
-            self._was_lost = True
-            most = roots.MOST_FIRST
+    def _keep_saved_from(self, graph_task: int, begin: Sequence[NodeRef]) -> None:
+        """Keep what nodes had saved from some on; the first time, of all there are."""
+        most = roots.MOST_LATER if self._was_lost else roots.MOST_FIRST
+        self._was_lost = True
         for ref, saved in roots.saved_near(begin, most):
             self._keep_saved(graph_task, ref.index, saved, "root_saved")
 
@@ -651,7 +650,7 @@ class Recorder(Instrument):
         self._keep_saved(event.graph_task, event.node, live.saved)
         is_lost = any(value.health and not value.health.is_finite for value in live.saved)
         if is_lost and not self._was_lost and live.node is not None:
-            self._keep_saved_from(event.graph_task, [live.node], roots.MOST_FIRST)
+            self._keep_saved_from(event.graph_task, [live.node])
         if self.elements is not None and live.node is not None:
             located = self.elements.of_node(event.graph_task, live.node, live.outputs)
             if located is not None:
