@@ -80,6 +80,25 @@ def test_what_nodes_saved_leads_to_the_function_that_was_recorded(
     assert "--check-forward" not in found.paragraph
 
 
+def exponentials(x: Tensor) -> Tensor:
+    """Finite ones, whose sum is beyond float32."""
+    return scored(x * (x * 0 + 88.5).exp().sum())
+
+
+def root(x: Tensor) -> Tensor:
+    """Of what is infinite before."""
+    return scored(x * (x * 1e38).sum().sqrt())
+
+
+@pytest.mark.parametrize("program", [exponentials, root])
+def test_a_sum_that_overflows_is_not_laid_on_what_is_beside_it(
+    program: Callable[[Tensor], Tensor], tmp_path: Path
+) -> None:
+    found = explained(program, tmp_path / "t.agviz", forward=False)
+    assert found.finding is not None
+    assert found.finding.pattern == "non-finite in the forward"
+
+
 def test_what_has_no_graph_is_not_said_to_be_data(tmp_path: Path) -> None:
     def program(x: Tensor) -> Tensor:
         weight = torch.zeros(4, 3) / torch.zeros(4, 3)

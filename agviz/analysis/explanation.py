@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.blame import blame
 from agviz.analysis.evidence import gather, with_norms
-from agviz.analysis.graph_blame import graph_blame
+from agviz.analysis.graph_blame import began
 from agviz.analysis.loss_scale import skipped
 from agviz.analysis.measures import bad, counts, dtype_and_shape, extent, magnitude, number
 from agviz.analysis.origins import OriginKind, spread
@@ -438,7 +437,7 @@ def explain(trace: Trace, graph_task: int | None = None) -> Explanation | None:
 def _explain(trace: Trace, graph_task: int, found: Spread, *, later: int) -> Explanation:
     origin = found.first
     node = trace.node(origin.graph_task, origin.node)
-    evidence = gather(trace, origin, _began(trace, origin))
+    evidence = gather(trace, origin, began(trace, origin.graph_task, origin.node))
     finding = find(evidence)
     if finding is not None and finding.pattern.startswith("overflow in"):
         evidence = with_norms(trace, origin, evidence)
@@ -499,20 +498,12 @@ def _kin(trace: Trace, found: Spread, evidence: Evidence) -> frozenset[Origin]:
     of_node = first.sequence_nr if evidence.blame.is_of_graph else None
     kin = set()
     for origin in found.origins[1 : _MOST_KIN + 1]:
-        by = _began(trace, origin)
+        by = began(trace, origin.graph_task, origin.node)
         is_same = by is not None and (by.op.id, by.op.sequence_nr) == (first.id, first.sequence_nr)
         node = trace.node(origin.graph_task, origin.node)
         if is_same or (of_node is not None and node.sequence_nr == of_node):
             kin.add(origin)
     return frozenset(kin)
-
-
-def _began(trace: Trace, origin: Origin) -> Blame | None:
-    """The function of the forward with which it began, as recorded or as nodes had saved."""
-    found = blame(trace, origin.graph_task, origin.node)
-    if found is None and not trace.meta.check_forward:
-        found = graph_blame(trace, origin.graph_task, origin.node)
-    return found
 
 
 def _is_masked(trace: Trace, graph_task: int, found: Spread) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.blame import NO_OP, SOFTMAX, WRITING, Argument, Blame, Source
+from agviz.analysis.blame import NO_OP, SOFTMAX, WRITING, Argument, Blame, Source, blame
 from agviz.analysis.evidence import base_name
 from agviz.analysis.measures import bad
 from agviz.analysis.patterns.forward import UNKNOWN, WRITTEN, function_of, of_blame
@@ -39,20 +39,20 @@ _OUTPUTS: Final = {
 _NO_ANSWER: Final = {UNKNOWN, WRITTEN}
 _LEAF: Final = "AccumulateGrad"
 _SAVING_NOTHING: Final = frozenset({"Alias", "Clone", "Neg", "T", "ToCopy"})
+"""Any other node that is not in the recording was not looked at."""
 _MOST_STEPS: Final = 4_096
 
 
-def graph_blame(trace: Trace, graph_task: int, node: int) -> Blame | None:
+def began(trace: Trace, graph_task: int, node: int) -> Blame | None:
     """The function of the forward that made what a node works with non-finite; None: not known.
 
-    Args:
-        trace: a recording without the forward.
-        graph_task: the first call of backward whose loss is not finite.
-        node: one that works with something non-finite.
+    By the recorded forward where there is one, else by what nodes had saved.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
+    if trace.meta.check_forward:
+        return blame(trace, graph_task, node)
     way = _Way(trace, graph_task)
     return way.back(node) if way.saved else None
 
@@ -97,7 +97,9 @@ class _Way:
             if not self._is_whole or not (wrong or earlier):
                 return None
             if not earlier:
-                may_be = makers if given else [node, *makers]
+                # What gave something finite, as its node had saved, made nothing else of it.
+                may_be = [maker for maker in makers if not self._gave(maker)]
+                may_be = may_be if given else [node, *may_be]
                 row = (given or wrong)[0]
                 every = [self._blame(each, Source.FUNCTION, row) for each in may_be]
                 known = [one for one in every if of_blame(one).pattern not in _NO_ANSWER]
@@ -132,7 +134,7 @@ class _Way:
             known = [row for row in self.saved.get(below, ()) if row.health is not None]
             if known:
                 yield below
-            if self._wrong(below) or any(row.name.startswith(_RESULTS) for row in known):
+            if self._wrong(below) or self._gave(below):
                 continue
             name = self._row(below).short_name
             was_looked_at = below in self.saved or base_name(name) in _SAVING_NOTHING
@@ -141,6 +143,11 @@ class _Way:
             after = {e.consumer for e in self._edges(below) if e.output not in finite} - met
             met |= after
             waiting += sorted(after)
+
+    def _gave(self, node: int) -> bool:
+        """Whether a node had saved what its function gave."""
+        rows = self.saved.get(node, ())
+        return any(row.health is not None and row.name.startswith(_RESULTS) for row in rows)
 
     def _wrong(self, node: int) -> list[_Wrong]:
         """What a node had saved that is not finite."""

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from agviz.analysis.blame import blame
-from agviz.analysis.graph_blame import graph_blame
+from agviz.analysis.graph_blame import began
 from agviz.analysis.measures import bad
 from agviz.analysis.patterns.forward import of_blame
 from agviz.analysis.place import backward_pass, place
@@ -136,17 +135,15 @@ def nonfinite_loss(trace: Trace, graph_task: int, *, later: int = 0) -> NonFinit
     if node.short_name == "GraphRoot" and trace.graph_task(graph_task).roots > 1:
         edges = {edge.output: edge.consumer for edge in trace.edges_from(graph_task, 0)}
         node = trace.node(graph_task, edges.get(wrong.number, 0))
-    began = blame(trace, graph_task, node.index)
-    if began is None and not trace.meta.check_forward:
-        began = graph_blame(trace, graph_task, node.index)
-    rules = _RULES if began is not None else (*_RULES, _nonfinite_operand)
+    blamed = began(trace, graph_task, node.index)
+    rules = _RULES if blamed is not None else (*_RULES, _nonfinite_operand)
     return NonFiniteLoss(
         graph_task=graph_task,
         backward_pass=backward_pass(trace, graph_task),
         health=wrong.health,
         node=node,
         why=_why(trace, graph_task, rules),
-        blame=began,
+        blame=blamed,
         is_recorded=trace.meta.check_forward,
         call=visible(trace.call_site(graph_task)),
         later=later,

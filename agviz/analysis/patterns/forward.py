@@ -26,7 +26,6 @@ _ANY_TIME: Final = (
     "Look at the step before: a non-finite gradient that was applied, or a learning rate that is"
     " too large; else at what initialised or loaded it."
 )
-_EDGE: Final = "Clamp the argument: rounding alone may carry it over the edge."
 _POLES: Final = frozenset(
     {
         *("remainder", "fmod", "floor_divide", "mod", "floordiv"),
@@ -240,17 +239,25 @@ def _outside(blame: Blame, low: float, high: float = math.inf) -> Finding | None
     return Finding(
         f"{blame.function} outside its domain",
         f"the argument of {blame.function} reaches {number(beyond)}; it is defined {domain}",
-        f"Clamp the argument of {blame.function}: rounding alone may carry it over the edge.",
+        _clamped(blame),
     )
+
+
+def _clamped(blame: Blame) -> str:
+    return f"Clamp the argument of {blame.function}: rounding alone may carry it over the edge."
 
 
 def _sqrt(blame: Blame) -> Finding | None:
     given = _argument(blame)
     if given is None and blame.is_of_graph:  # its node saves the result only
-        what = "0" if blame.wrong.posinf else "negative"
-        pattern = singular.SQRT if blame.wrong.posinf else f"{blame.function} outside its domain"
-        where = places(blame.wrong.posinf or blame.wrong.nan)
-        return _finding(pattern, f"the argument of {blame.function} is {what} {where}", _EDGE)
+        name, wrong = blame.function, blame.wrong
+        if wrong.nan:
+            what = f"the argument of {name} is negative {places(wrong.nan)}"
+            return Finding(f"{name} outside its domain", what, _clamped(blame))
+        if name == "rsqrt" and wrong.posinf:
+            what = f"the argument of {name} is 0 {places(wrong.posinf)}"
+            return Finding(singular.SQRT, what, _clamped(blame))
+        return None  # the root of infinity
     if blame.function == "rsqrt" and given is not None and given.zero and blame.wrong.posinf:
         is_normalised = _made_by(blame, 0) in {*_SPREADS, "mean"}
         pattern = singular.VARIANCE if is_normalised else singular.SQRT
@@ -381,6 +388,10 @@ def _overflow(blame: Blame, scale: float | None) -> Finding | None:
     largest = max(map(magnitude, given))
     terms = max(health.numel for health in given)
     if largest <= limit and max(1.0, largest) ** 2 * terms <= limit:
+        return None
+    # Its node had not saved the result, and a sum behind it may have overflowed instead.
+    is_product = blame.is_of_graph and blame.function == "mul"
+    if is_product and (len(given) < 2 or math.prod(map(magnitude, given)) <= limit):
         return None
     dtype = blame.wrong.dtype
     remedy = "Rescale the arguments, or normalise what comes before."
