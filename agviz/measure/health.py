@@ -40,6 +40,7 @@ from agviz.measure.elements import (
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
 from agviz_engine.errors import comes_from_outside
+from agviz_engine.finalizers import held_off
 from agviz_engine.instruments import own_packages
 from agviz_engine.tensor_facts import (
     COMPRESSED,
@@ -124,12 +125,16 @@ class Plain:
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """Note [Measuring must not be felt]; around calls of :func:`measure`."""
+    """Note [Measuring must not be felt]; around calls of :func:`measure`.
+
+    No finalizer of the program strikes in it: autograd is out of force.
+    """
     profiled = _profiler_enabled()
     if profiled:
         _C._autograd._enable_record_function(False)
     try:
         with (
+            held_off(),
             _C._DisableFuncTorch(),
             _C.DisableTorchFunction(),
             _C._DisableTorchDispatch(),

@@ -41,6 +41,7 @@ from agviz.traces.dumps import TIMEOUT
 from agviz.words.paths import shown
 from agviz.words.safe import clean
 from agviz_engine.events import NO_GRAPH_TASK
+from agviz_engine.finalizers import Bell, held_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +124,7 @@ class FileThread:
         """Whether the file could be opened, as soon as that is known."""
         self._flushes: deque[threading.Event] = deque()
         self._noted: deque[tuple[str, object]] = deque()
-        self._closing, self._wake = threading.Event(), threading.Event()
+        self._closing, self._wake = Bell(), Bell()
         self._writing = threading.RLock()
         self.stopped = ""
         """Why the recording has come to a regular end before it was closed."""
@@ -255,7 +256,7 @@ class FileThread:
         atexit.unregister(self.close)
 
     def _run(self) -> None:
-        with self._writing:
+        with held_off(), self._writing:
             self._write()
 
     def _write(self) -> None:

@@ -39,6 +39,7 @@ from agviz_engine.events import (
     InferenceWithdrawn,
     WorkerStarted,
 )
+from agviz_engine.finalizers import give_way, while_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -273,10 +274,10 @@ class Writer:
         """Have events be found by what they are and where; done once, at the end."""
         self._descriptors.check()
         self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIB_FOR_INDEXES:d}")
-        for statement in schema.INDEXES.values():
-            self._database.execute(statement)
-        for statement in (*schema.FIND_MOMENTS, schema.FILL_EXECUTED, schema.FILL_NODE_BLOCK):
-            self._database.execute(statement)
+        last = *schema.FIND_MOMENTS, schema.FILL_EXECUTED, schema.FILL_NODE_BLOCK
+        for statement in (*schema.INDEXES.values(), *last):
+            give_way()
+            while_waiting(self._database.execute, statement)  # it may take seconds
 
     def moments(self, graph_task: int) -> list[tuple[int | None, ...]]:
         """:class:`agviz.traces.intervals.Moments` of its nodes, once indexes were built."""
@@ -380,6 +381,7 @@ class Writer:
             for size, part in _parts(rows, codec.WIDTH):
                 self._database.execute(codec.insertion(size), [self._start_ns, *part])
             del waiting[:end]
+            give_way()
 
     def _without_objects(self, given: list[Any]) -> list[Any]:
         """Rows that SQLite can take. What else they say is written here."""
@@ -453,6 +455,7 @@ class Writer:
         """Insert rows that follow each other in ``values``."""
         for size, part in _parts(values, columns):
             self._database.execute(_insertion(table, columns, size), part)
+        give_way()
 
     def _begin_graph_task(self, event: GraphTaskBegun) -> None:
         if self.retention is not None:

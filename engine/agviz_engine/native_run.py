@@ -69,7 +69,9 @@ _asking = threading.RLock()
 
 class _ThreadState(threading.local):
     def __init__(self) -> None:
-        self.body: Callable[[], None] | None = None
+        self.bodies: list[Callable[[], None] | None] = []
+        """What the hosts on their way on this thread have to call, the innermost last: a finalizer
+        that strikes before a host calls its own may run a whole pass, with hosts of its own."""
         self.runs: list[_Run] = []
         """The one-node runs under way on this thread, the innermost last."""
         self.failed: BaseException | None = None
@@ -132,9 +134,9 @@ class _Host(torch.autograd.Function):
 
     @staticmethod
     def backward(_ctx: Any, *_gradients: Any) -> Any:
-        body = _thread.body
-        _thread.body = None
+        body = _thread.bodies[-1] if _thread.bodies else None
         if body is not None:
+            _thread.bodies[-1] = None
             body()
 
 
@@ -288,12 +290,24 @@ def host(
         if inputs:
             _host_pruned(hosted, roots, gradients, inputs, entering)
         else:
-            _thread.body = hosted
-            _run_backward((_HOST,), (_ONE,), True, False, ())
+            _run_host(hosted, (_HOST,), (_ONE,))
     finally:
         if profiled:
             _C._autograd._enable_record_function(True)
         enter_legacy_vmap(levels)
+
+
+def _run_host(
+    body: Callable[[], None] | None,
+    roots: Sequence[GradientEdge],
+    gradients: Sequence[Tensor],
+    inputs: Sequence[GradientEdge] = (),
+) -> None:
+    _thread.bodies.append(body)
+    try:
+        _run_backward(roots, gradients, True, False, inputs)
+    finally:
+        _thread.bodies.pop()
 
 
 def _host_pruned(
@@ -311,15 +325,13 @@ def _host_pruned(
         undo.enter_context(_anomaly_pause)
         raise AbortHost
 
-    _thread.body = body_then_abort
     with contextlib.ExitStack() as undo:
         with contextlib.suppress(AbortHost), outside:
             outside.enter_context(entering)
-            _run_backward(
+            _run_host(
+                body_then_abort,
                 (_HOST, *(GradientEdge(node, nr) for node, nr in roots)),
                 (_ONE, *gradients),
-                True,
-                False,
                 (_HOST, *(GradientEdge(node, nr) for node, nr in inputs)),
             )
         undo.close()
@@ -453,7 +465,7 @@ def _look_at_filters() -> None:
 
 def _flush() -> None:
     """Let the native engine drop the tasks that an aborted host left in this thread's queue."""
-    _run_backward((_LAST,), (_ONE,), True, False, ())
+    _run_host(None, (_LAST,), (_ONE,))
 
 
 def run_node(

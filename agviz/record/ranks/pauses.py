@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.record.files import stack_of
 from agviz.record.frame_locals import frames_of_threads
 from agviz.traces.distributed import Pause
+from agviz_engine.finalizers import Bell, held_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ class Pauses:
         self._progress, self._place, self._files, self._keep = progress, place, files, keep
         self.caller = threading.main_thread().ident or 0
         """Identity of the thread that called backward last."""
-        self._is_over = threading.Event()
+        self._is_over = Bell()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -56,6 +57,10 @@ class Pauses:
         self._is_over.set()
 
     def _run(self) -> None:
+        with held_off():
+            self._watch()
+
+    def _watch(self) -> None:
         seen, since_ns, wait_ns = self._progress(), time.monotonic_ns(), 0
         while not self._is_over.wait(_SECONDS):
             now_ns, found = time.monotonic_ns(), self._progress()
