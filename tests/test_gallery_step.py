@@ -28,7 +28,7 @@ KINDS = {
     "frozen by name", "frozen, moved", "given back", "held twice", "hook writes", "horizon", "kept",
     "left behind", "made anew", "mixed", "never steps", "no gradient", "not clipped", "not held",
     "not scaled", "rate 0", "rate falls", "rate infinite", "replaced",
-    "set back", "spoilt", "stepped again", "still", "thrown away", "too slow", "unfrozen",
+    "set back", "spoilt", "stepped again", "still", "still scaled", "thrown away", "too slow", "unfrozen",
     "unregistered", "weighed",
 }  # fmt: skip
 
