@@ -27,9 +27,9 @@ KINDS = {
     "always skipped", "buffer", "cleared", "clipped", "diverges", "falls", "flagged", "frozen",
     "frozen by name", "frozen, moved", "given back", "held twice", "hook writes", "horizon", "kept",
     "left behind", "made anew", "mixed", "never steps", "no gradient", "not clipped", "not held",
-    "not scaled", "rate 0", "rate falls", "rate infinite", "replaced",
-    "set back", "spoilt", "stepped again", "still", "still scaled", "thrown away", "too slow", "unfrozen",
-    "unregistered", "weighed",
+    "not scaled", "rate 0", "rate falls", "rate infinite", "rate squared", "replaced",
+    "set back", "spoilt", "stepped again", "still", "still scaled", "thrown away", "too slow",
+    "unfrozen", "unregistered", "weighed",
 }  # fmt: skip
 
 

@@ -127,7 +127,8 @@ def _print(
         print(file=stdout, flush=True)
         return
     console = stdout_console()
-    show([_NO_TORCH] if report is None else report.verdicts, console)
+    found = [_NO_TORCH] if report is None else report.verdicts
+    show(found, console, option="--json")
     if failed:
         console.print("\nThe script failed, see above; the check is of what ran before.")
 
