@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 
 
 _OF_A_PART: Final = frozenset(
-    {"divided again", "flagged", "frozen", "frozen by name", "frozen, moved", "held twice"}
+    {
+        "after the mean",
+        "divided again",
+        "flagged",
+        "frozen",
+        "frozen by name",
+        "frozen, moved",
+        "held twice",
+    }
     | {"not clipped", "not held", "restores nothing", "still", "sharing", "unfrozen"}
     | {"unregistered", "weighed"}
 )
@@ -84,6 +92,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *scaling.stepped_while_scaled(run),
         *undoing.unclipped(run),
         *weighing.unequal(run),
+        *weighing.after_mean(run),
         *dividing.divided_again(run),
         *below_zero(run),
     ]
