@@ -289,10 +289,7 @@ class LiveGraphs:
     ) -> Holder | None:
         """The container of most of some tensors, of those with graphs at first.
 
-        Args:
-            new: the tensors that came since the last count.
-            own: lists of ours that hold tensors.
-            is_longer: whether nodes became more, too, so that graphs count by themselves.
+        Where nodes became more, too, graphs count by themselves, beside no data.
         """
         views = _views(own[0])
         known = _referred_ones(new, views, own)

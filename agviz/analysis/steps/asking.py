@@ -43,7 +43,7 @@ _OF_A_PART: Final = frozenset(
         "frozen, moved",
         "held twice",
     }
-    | {"not clipped", "not held", "restores nothing", "shared", "still", "sharing", "unfrozen"}
+    | {"not clipped", "not held", "restores nothing", "still", "sharing", "unfrozen"}
     | {"unregistered", "weighed"}
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -85,7 +85,6 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *remaking.left_behind(run),
         *repeating.stepped_again(run),
         *restoring.restores_nothing(run),
-        *restoring.shared(run),
         *still.still(run),
         *spoiling.never_steps(run),
         *undoing.set_back(run),

@@ -31,74 +31,50 @@ _MOST_OPS: Final = 20_000
 
 
 def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
-    """A state dict of before some steps that is loaded and holds the parameters of now."""
+    """What was taken of parameters before some steps, and holds what they are now."""
     trace = run.trace
     onto_itself = trace.written_onto_themselves() if trace.meta.check_forward else []
-    onto_itself = [op for op in onto_itself if _is_load(op)]
-    for first in onto_itself[:1]:
-        loaded, given = visible(first.stack), first.inputs[1].tensor
-        beside = [
-            op
-            for op in trace.forward_ops(first.graph_task, limit=_MOST_OPS)
-            if op.name == first.name and _is_load(op) and visible(op.stack) == loaded
-        ]
-        if not {op.id for op in beside} <= {op.id for op in onto_itself}:
-            return  # it is given something else, too, which may be all that it is for
-        taken = trace.forward_first(given)
-        if taken is None or given not in {row.tensor for row in taken.outputs}:
-            return
-        times = [step.time_ns for step in trace.optimizer_steps()]
-        steps = sum(taken.time_ns < time < first.time_ns for time in times)
-        names = sorted({op.inputs[0].parameter for op in beside if op.inputs[0].parameter})
-        frame = visible(taken.stack)
-        if frame is None or loaded is None or not steps or not names:
-            return
-        yield StepFinding(
-            kind="restores nothing",
-            heading="load_state_dict restores nothing: it is given the parameters themselves",
-            frame=frame,
-            paragraph=(
-                f"What line {loaded.line} loads into {parameters(names)} was taken here and is no"
-                " copy: state_dict() gives the very memory of the parameters."
-                f" {plural(steps, 'step')} later it held what they had become, and loading copied"
-                " it onto itself. Keep a copy: copy.deepcopy(model.state_dict())."
-            ),
-        )
-
-
-def shared(run: RunSteps) -> Iterator[StepFinding]:
-    """What is kept beside parameters, as an average of them, and shares their memory."""
-    trace = run.trace
     times = [step.time_ns for step in trace.optimizer_steps()]
-    for op in trace.written_onto_themselves() if trace.meta.check_forward else ():
+    for op in onto_itself:
         rows = [row for row in op.inputs[:2] if not row.parameter]
         made = [one for row in rows if (one := trace.forward_first(row.tensor)) is not None]
         sharing = [one for one in made if one.name.endswith(_SHARING)]
         sources = {row.tensor for row in op.inputs[:2] if row.parameter}
         sources |= {one.inputs[0].tensor for one in sharing}
-        if len(sharing) < max(1, len(rows)) or len(sources) > 1 or _is_load(op):
+        if len(sharing) < max(1, len(rows)) or len(sources) > 1:
             continue
-        taken, (source,) = min(sharing, key=lambda one: one.id), sources
-        names = (
-            row.parameter
-            for one in trace.forward_taking(source)
-            for row in one.inputs
-            if row.tensor == source and row.parameter
-        )
-        frame, name = visible(taken.stack), next(names, "")
-        is_later = any(taken.time_ns < time < op.time_ns for time in times)
-        if frame is None or not name or not is_later or not _is_vain(run, op):
+        taken = min(sharing, key=lambda one: one.id)
+        steps = sum(taken.time_ns < time < op.time_ns for time in times)
+        frame, used = visible(taken.stack), visible(op.stack)
+        if frame is None or used is None or not steps or not _is_vain(run, op):
             continue
-        what = last_name(op)
+        beside = [
+            one
+            for one in trace.forward_ops(op.graph_task, limit=_MOST_OPS)
+            if one.name == op.name and visible(one.stack) == used and _is_load(one) == _is_load(op)
+        ]
+        if not {one.id for one in beside} <= {one.id for one in onto_itself}:
+            return  # it is given something else, too, which may be all that it is for
+        names = {row.parameter for one in beside for row in one.inputs}
+        others = (row for one in trace.forward_taking(min(sources)) for row in one.inputs)
+        names |= {row.parameter for row in others if row.tensor in sources}
+        does = "loading copied it onto itself"
+        heading = "load_state_dict restores nothing: it is given the parameters themselves"
+        remedy = "copy.deepcopy(model.state_dict())"
+        if not _is_load(op):
+            does = f"{last_name(op)} mixed it with itself, so that an average is never another"
+            heading = "what is kept beside parameters shares their memory: it is no copy"
+            remedy = "p.detach().clone()"
         yield StepFinding(
-            kind="shared",
-            heading=f"what is kept beside {name} shares its memory: it is no copy",
+            kind="restores nothing",
+            heading=heading,
             frame=frame,
             paragraph=(
-                f"{last_name(taken)} gives the very memory of a parameter, which steps of an"
-                f" optimizer went on to change. {what} at {op.line} then puts the one into the"
-                " other, which are the same numbers: an average (EMA), a shadow or best weights"
-                " kept so are always those of now. Clone them: p.detach().clone()."
+                f"What line {used.line} takes for a copy of {parameters(sorted(names - {''}))} was taken"
+                f" here and is none: {last_name(taken)} gives their very memory, as state_dict()"
+                " does."
+                f" {plural(steps, 'step')} later it held what they had become, and {does}. Keep a"
+                f" copy: {remedy}."
             ),
         )
         return

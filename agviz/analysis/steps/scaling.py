@@ -64,14 +64,14 @@ def _is_left(run: RunSteps, each: Stepping, left: float = 0.0) -> float:
         each: the optimizer.
         left: by what gradients are multiplied; 0: by all of the scale.
     """
-    scales: list[float] = []
-    for parts, _, scale in _left_at_steps(run, each):
-        wanted = left or scale
-        is_scale = scale >= _LEAST_SCALE and math.frexp(scale)[0] == 0.5  # a power of 2
-        if not is_scale or max(parts) > _SAME * wanted or min(parts) * _SAME < wanted:
-            return 0.0
-        scales.append(scale)
-    return max(scales) if len(scales) >= _LEAST else 0.0
+    found = [
+        # A GradScaler's is a power of 2.
+        scale
+        * (scale >= _LEAST_SCALE and math.frexp(scale)[0] == 0.5)
+        * (max(parts) <= _SAME * (left or scale) <= _SAME**2 * min(parts))
+        for parts, _, scale, _ in left_at_steps(run, each)
+    ]
+    return min(found) if len(found) >= _LEAST else 0.0
 
 
 def clipped_while_some_scaled(run: RunSteps) -> Iterator[StepFinding]:
@@ -85,7 +85,7 @@ def clipped_while_some_scaled(run: RunSteps) -> Iterator[StepFinding]:
         found = [
             (max(parts), _norm(known, set(), scale), _norm(known, held, scale), scale)
             for each in run.optimizers
-            for parts, known, scale in _left_at_steps(run, each)
+            for parts, known, scale, _ in left_at_steps(run, each)
             # Clipping takes the same part of all.
             if scale > 1 and max(parts) < min(1 / BEYOND, _SAME * min(parts))
             if held & known.keys() and known.keys() - held
@@ -121,12 +121,12 @@ def _norm(known: dict[str, float], scaled: set[str], scale: float) -> float:
     return math.hypot(*(norm if name in scaled else norm / scale for name, norm in known.items()))
 
 
-def _left_at_steps(
+def left_at_steps(
     run: RunSteps, each: Stepping
-) -> Iterator[tuple[list[float], dict[str, float], float]]:
-    """What is left of gradients at steps, each over what it is without scale; and what had come.
+) -> Iterator[tuple[list[float], dict[str, float], float, int]]:
+    """What is left of gradients at steps, each over what it is without scale; and of what.
 
-    The latter are the norms of all gradients after the pass, and its loss scale.
+    The latter are the norms of all gradients after the pass before, its loss scale, and the pass.
     """
     last = None
     for taken in each.steps[:_MOST_STEPS]:
@@ -142,4 +142,4 @@ def _left_at_steps(
             if row.gradient and row.parameter in known
         ]
         if parts:
-            yield parts, known, scale
+            yield parts, known, scale, task.id

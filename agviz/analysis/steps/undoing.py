@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
+from agviz.analysis.steps.scaling import left_at_steps
 from agviz.analysis.steps.source_calls import BEYOND, calls, clips, in_loop, is_clip, near, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
@@ -151,21 +153,13 @@ def _clipped_while_scaled(
 
     Once they are unscaled, that whole norm is left at the step, not the scale's part of it.
     """
-    found: list[tuple[float, float, float]] = []
-    for last, taken in zip([None, *each.steps], each.steps[: 8 * _LEAST], strict=False):
-        task = run.pass_before(taken, last)
-        came = [] if task is None else run.norms(task)
-        scale = 1.0 if task is None else run.scale(task)
-        known = {row.parameter: row.norm for row in came if row.norm > 0}
-        parts = [
-            row.gradient * scale / known[row.parameter]
-            for row in taken.sample
-            if row.gradient and row.parameter in known
-        ]
+    found = [
+        (total, max(parts) * total, scale)
+        for parts, known, scale, _ in left_at_steps(run, each)
         # Clipping takes the same part of all.
-        if scale > 1 and parts and max(parts) < min(1 / BEYOND, _SAME * min(parts)):
-            total = math.hypot(*(row.norm for row in came))
-            found.append((total, max(parts) * total, scale))
+        if scale > 1 and max(parts) < min(1 / BEYOND, _SAME * min(parts))
+        for total in (math.hypot(*known.values()),)
+    ]
     if len(found) < _LEAST:
         return
     totals, bounds, scales = zip(*found, strict=True)
@@ -316,38 +310,14 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
     ]
     if not changes:
         return None
-    shares: list[float] = []
-    scale, steps, largest, last, seen = 1.0, 0, 0.0, None, -1
-    for taken in each.steps:
-        task = run.pass_before(taken, last)
-        last = taken
-        if task is None or not taken.sample:
-            continue
-        known = run.arrived(task)
-        scale = run.scale(task)
-        found = [
-            row.gradient * scale / known[row.parameter]
-            for row in taken.sample
-            if row.gradient and known.get(row.parameter, 0.0) > 0
-        ]
-        if found:
-            largest = max(
-                largest,
-                *(
-                    known[row.parameter] / scale
-                    for row in taken.sample
-                    if known.get(row.parameter, 0.0) > 0
-                ),
-            )
-            shares.append(max(found))
-            steps += 1
-            seen = task.id
-        if steps >= 2 * _LEAST:
-            break
-    if steps < _LEAST or max(shares) > _SHRUNK:
+    looked_at = list(itertools.islice(left_at_steps(run, each), 2 * _LEAST))
+    share = max((max(parts) for parts, *_ in looked_at), default=0.0)
+    if len(looked_at) < _LEAST or share > _SHRUNK:
         return None
+    largest = max(max(known.values()) / scale for _, known, scale, _ in looked_at)
+    *_, scale, seen = looked_at[-1]
     rate = max((taken.fact.most_rate or 0.0 for taken in each.steps), default=0.0)
-    return _Left(steps, max(shares), max(changes), scale, largest, seen, rate)
+    return _Left(len(looked_at), share, max(changes), scale, largest, seen, rate)
 
 
 def _is_used_first(run: RunSteps, names: set[str]) -> bool:
