@@ -154,18 +154,16 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     ]
     name = holder.name.rpartition(".")[2]
     is_hook = any(_is_in_hook(tree, frame) for frame, tree in lines)
+    is_kept = holder.kind == STORED and not holder.what.endswith(KEYS)
     for tree in {id(tree): tree for _, tree in lines}.values():
         if (
             any(takes_from(node, name, _TAKING) for node in ast.walk(tree))
             or _times_made(tree, name) > 1
         ):
             return None
-        if holder.kind == STORED and not holder.what.endswith(KEYS) and _is_read(tree, name):
+        if is_kept and _is_read(tree, name):
             return None
-    is_lost = holder.what.endswith(KEYS)
-    is_meant = (
-        holder.kind == STORED and not is_hook and not is_lost
-    )  # as outputs that are collected on purpose
+    is_meant = is_kept and not is_hook  # as outputs that are collected on purpose
     if is_meant or not (lines or made or holder.kind == STATE):
         return None
     frame = lines[0][0] if lines else made

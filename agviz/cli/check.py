@@ -127,8 +127,7 @@ def _print(
         print(file=stdout, flush=True)
         return
     console = stdout_console()
-    found = [_NO_TORCH] if report is None else report.verdicts
-    show(found, console, option="--json")
+    show([_NO_TORCH] if report is None else report.verdicts, console)
     if failed:
         console.print("\nThe script failed, see above; the check is of what ran before.")
 

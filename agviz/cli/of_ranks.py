@@ -90,7 +90,7 @@ def summary(path: Path, *, as_json: bool) -> int:
     _heading(run, console)
     console.print(_rank_table(facts["ranks"]))
     console.print()
-    show([each.verdict for each in rank_verdicts(run)], console, option="agviz explain")
+    show([each.verdict for each in rank_verdicts(run)], console)
     _remarks(folder, console)
     return 0
 

@@ -17,22 +17,15 @@ _MOST_WORDS: Final = 110
 """Of an answer that is read aloud, but for the lines of code."""
 
 
-def show(
-    found: Sequence[Verdict],
-    console: Console,
-    *,
-    verbose: bool = False,
-    option: str = "--verbose",
-) -> None:
+def show(found: Sequence[Verdict], console: Console, *, verbose: bool = False) -> None:
     """Print verdicts, one below the other; of later ones the heading suffices where all are long.
 
     Args:
         found: them.
         console: where to.
         verbose: print what they rest on as well.
-        option: of the verb that has all paragraphs printed.
     """
-    words = left_out = 0
+    words, told = 0, True
     for number, verdict in enumerate(found):
         if number:
             console.print()
@@ -43,12 +36,11 @@ def show(
         write(verdict.source, console, indent=6, style="cyan")
         if verbose or not number or words <= _MOST_WORDS:
             write(verdict.paragraph, console)
-        else:
-            left_out += bool(verdict.paragraph)
+        elif verdict.paragraph:
+            told = False
         if verbose and verdict.details:
             console.print()
             for line in verdict.details:
                 write(line, console)
-    if left_out:
-        console.print()
-        write(f"{option} tells more of what has a heading only.", console, indent=0)
+    if not told:
+        write("More of what has only a heading: --verbose, or --json.", console, indent=0)

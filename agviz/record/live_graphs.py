@@ -265,19 +265,19 @@ class LiveGraphs:
             before, self._censuses = self._censuses, [*self._censuses[-1:], own]
             if len(before) < 2:
                 return ()
+            is_longer = own.nodes < _MOST_COUNTED and _is_steady(
+                [(each.passes, each.nodes) for each in (*before, own)]
+            )
             more = len(own.tensors) - len(before[-1].tensors)
             counts = [(each.passes, len(each.tensors)) for each in (*before, own)]
             if more >= _LEAST_MORE and _is_steady(counts):
                 new = [each for each in tensors if id(each) not in before[-1].tensors]
-                nodes_of = [(each.passes, each.nodes) for each in (*before, own)]
                 found = _left_in_state(new) or self._where_stored(
-                    new, [everything, tensors, new], is_longer=_is_steady(nodes_of)
+                    new, [everything, tensors, new], is_longer=is_longer
                 )
                 if found is not None:
                     return (found,)
-            if own.nodes < _MOST_COUNTED and _is_steady(
-                [(each.passes, each.nodes) for each in (*before, own)]
-            ):
+            if is_longer:
                 since = before[0].number, before[1].number
                 found = self._longest([everything, tensors], since, own.nodes - before[-1].nodes)
                 if found is not None:
@@ -457,8 +457,7 @@ def _is_never_found(stored: object, referrers: Referrers) -> bool:
     import torch
 
     keys = list(stored)[:2] if type(stored) is dict else []
-    are_tensors = bool(keys) and all(type(key) is torch.Tensor for key in keys)
-    return are_tensors and referrers.are_only_in(keys, stored)
+    return {type(key) for key in keys} == {torch.Tensor} and referrers.are_only_in(keys, stored)
 
 
 def _is_steady(counts: Sequence[tuple[int, int]]) -> bool:

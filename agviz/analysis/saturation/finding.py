@@ -106,7 +106,7 @@ def saturation(trace: Trace, graph_task: int | None = None) -> Saturation | None
     found = [
         each
         for each in saturated(run)
-        if not (_is_annealed(trace, each) or _is_passed_by(trace, each))
+        if not (_is_annealed(trace, each) or each.at.is_passed_by(each.site.key))
     ]
     if found:
         return _told(trace, found)
@@ -130,28 +130,6 @@ def _is_annealed(trace: Trace, found: Saturated) -> bool:
                 return False
             scaled.add(op.arguments)
     return len(scaled) > 1
-
-
-def _is_passed_by(trace: Trace, found: Saturated) -> bool:
-    """Whether what enters a softmax gets more of its gradient by another way.
-
-    So it is with the logits of a policy, whose entropy is only a term beside: that they become
-    sure is what is learnt.
-    """
-    task, own = found.at.graph_task, found.site.nodes[-1].index
-    if found.site.key.function != "softmax":
-        return False
-    edges = [
-        edge
-        for below in trace.edges_from(task, own)
-        for edge in trace.edges_into(task, below.consumer)
-    ]
-    norms = {edge.producer: 0.0 for edge in edges}
-    for edge in edges:
-        for row in trace.health(task, edge.producer):
-            if (row.role, row.slot) == ("output", edge.output):
-                norms[edge.producer] = max(norms[edge.producer], row.norm or 0.0)
-    return norms.pop(own, 0.0) < max(norms.values(), default=0.0)
 
 
 def _of_gates(found: ShutGates) -> Saturation:

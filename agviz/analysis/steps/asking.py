@@ -43,7 +43,7 @@ _OF_A_PART: Final = frozenset(
         "frozen, moved",
         "held twice",
     }
-    | {"not clipped", "not held", "restores nothing", "still", "sharing", "unfrozen"}
+    | {"not clipped", "not held", "restores nothing", "still", "sharing", "swapped", "unfrozen"}
     | {"unregistered", "weighed"}
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -79,6 +79,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *modes.stayed(run),
         *modes.frozen_in_training(run),
         *mistaken.sharing(run),
+        *mistaken.swapped(run),
         *hooking.written(run),
         *rates.rates(run),
         *remaking.made_anew(run),
@@ -88,7 +89,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *still.still(run),
         *spoiling.never_steps(run),
         *undoing.set_back(run),
-        *(list(scaling.clipped_while_some_scaled(run)) or undoing.shrunk(run)),
+        *undoing.shrunk(run),
         *scaling.stepped_while_scaled(run),
         *undoing.unclipped(run),
         *weighing.unequal(run),

@@ -37,7 +37,7 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
     times = [step.time_ns for step in trace.optimizer_steps()]
     for op in onto_itself:
         rows = [row for row in op.inputs[:2] if not row.parameter]
-        made = [one for row in rows if (one := trace.forward_first(row.tensor)) is not None]
+        made = filter(None, [trace.forward_first(row.tensor) for row in rows])
         sharing = [one for one in made if one.name.endswith(_SHARING)]
         sources = {row.tensor for row in op.inputs[:2] if row.parameter}
         sources |= {one.inputs[0].tensor for one in sharing}
@@ -55,9 +55,8 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
         ]
         if not {one.id for one in beside} <= {one.id for one in onto_itself}:
             return  # it is given something else, too, which may be all that it is for
-        names = {row.parameter for one in beside for row in one.inputs}
-        others = (row for one in trace.forward_taking(min(sources)) for row in one.inputs)
-        names |= {row.parameter for row in others if row.tensor in sources}
+        taking = [*beside, *trace.forward_taking(min(sources))[:1]]
+        names = {row.parameter for one in taking for row in one.inputs[:2]} - {""}
         does = "loading copied it onto itself"
         heading = "load_state_dict restores nothing: it is given the parameters themselves"
         remedy = "copy.deepcopy(model.state_dict())"
@@ -70,9 +69,8 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
             heading=heading,
             frame=frame,
             paragraph=(
-                f"What line {used.line} takes for a copy of {parameters(sorted(names - {''}))} was taken"
-                f" here and is none: {last_name(taken)} gives their very memory, as state_dict()"
-                " does."
+                f"What line {used.line} takes for a copy of {parameters(sorted(names))} was taken"
+                f" here and is none: state_dict() and {last_name(taken)} give their very memory."
                 f" {plural(steps, 'step')} later it held what they had become, and {does}. Keep a"
                 f" copy: {remedy}."
             ),

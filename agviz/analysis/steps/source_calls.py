@@ -131,9 +131,11 @@ def _only_with(tree: ast.Module, step: Frame, other: set[int]) -> set[int]:
         and other.isdisjoint(lines)
     ]
     found = {id(node) for outer in around[:1] for part in outer.body for node in ast.walk(part)}
-    calls_ = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    elsewhere = {called_name(node) for node in calls_ if id(node) not in found}
-    inside = {called_name(node) for node in calls_ if id(node) in found} - elsewhere
+    called = [
+        (called_name(node), id(node)) for node in ast.walk(tree) if isinstance(node, ast.Call)
+    ]
+    inside = {name for name, node in called if node in found}
+    inside -= {name for name, node in called if node not in found}
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef) and function.name in inside:
             found.update(map(id, ast.walk(function)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.scaling import left_at_steps
+from agviz.analysis.steps.scaling import clipped_while_scaled, left_at_steps
 from agviz.analysis.steps.source_calls import BEYOND, calls, clips, in_loop, is_clip, near, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
@@ -84,9 +84,12 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
         lines = near(run.trace, each.optimizer.stepped, is_clip)
         frame = lines[0] if len(lines) == 1 else each.stepped
         left = _left(run, each)
-        if lines and (left is None or left.change > _STILL):
-            yield from (scaled := list(_clipped_while_scaled(run, each, lines)))
-            left = None if scaled else left
+        is_told = _is_unscaled(run, each, lines)
+        is_moving = left is None or left.change > _STILL
+        found = clipped_while_scaled(run, each, lines, is_told=is_told) if is_moving else None
+        if found is not None:
+            yield found
+            return  # what is clipped together is so for all optimizers
         if left is None:
             continue
         of_others = _scale_of_others(run, left)
@@ -144,44 +147,6 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                 frame=frame,
                 paragraph=f"{seen}. {large} at {clip} between backward and step{small}",
             )
-
-
-def _clipped_while_scaled(
-    run: RunSteps, each: Stepping, lines: Sequence[Frame]
-) -> Iterator[StepFinding]:
-    """That gradients had the norm to which they are clipped while they were still scaled.
-
-    Once they are unscaled, that whole norm is left at the step, not the scale's part of it.
-    """
-    found = [
-        (total, max(parts) * total, scale)
-        for parts, known, scale, _ in left_at_steps(run, each)
-        # Clipping takes the same part of all.
-        if scale > 1 and max(parts) < min(1 / BEYOND, _SAME * min(parts))
-        for total in (math.hypot(*known.values()),)
-    ]
-    if len(found) < _LEAST:
-        return
-    totals, bounds, scales = zip(*found, strict=True)
-    limits = [limit for _, limit in clips(run.trace, each.optimizer.stepped)]
-    is_given = any(math.isclose(bounds[0], limit, rel_tol=_SAME - 1) for limit in limits)
-    # Of another number, or none in the text, one so small as what is left is meant nowhere.
-    is_tiny = bounds[0] < _SHRUNK * scales[0] and not _is_unscaled(run, each, lines)
-    is_same = max(bounds) < _SAME * min(bounds)
-    if is_same and (is_given or (is_tiny and max(totals) > _SAME**2 * min(totals))):
-        yield StepFinding(
-            kind="clipped",
-            heading="gradients are clipped while they are still scaled",
-            frame=lines[0] if len(lines) == 1 else each.stepped,
-            paragraph=(
-                f"The loss is multiplied by {number(scales[0])} before backward. At each of"
-                f" {plural(len(found), 'step')} of {each.name} that were measured, the gradients"
-                f" had been made smaller, to a norm of {bounds[0]:.3g} in all, while that factor"
-                " was still in them; unscaling then divided by it, and the step got"
-                f" {bounds[0] / scales[0]:.2g}. Call scaler.unscale_(optimizer) before"
-                " clip_grad_norm_."
-            ),
-        )
 
 
 def _too_slow(each: Stepping, left: _Left) -> StepFinding:

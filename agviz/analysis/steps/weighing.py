@@ -14,10 +14,10 @@ from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps, Stepping
-    from agviz.traces.rows import Frame, GraphTaskRow, NodeRow
+    from agviz.traces.rows import Frame, GraphTaskRow
 
 _LOSSES: Final = frozenset({"NllLossBackward0", "NllLoss2DBackward0"})
 _LEAST: Final = 4.0
@@ -120,47 +120,34 @@ def _mean(run: RunSteps, task: GraphTaskRow) -> _Mean | None:
 
 def after_mean(run: RunSteps) -> Iterator[StepFinding]:
     """A weight for each sample that is multiplied with the mean of their losses, one number."""
-    for task in run.passes[-1:]:
-        nodes = run.trace.nodes(task.id) if task.nodes <= _MOST_NODES else ()
-        for node in nodes:
-            shapes = node.input_shapes or ()
-            if not node.name.startswith("MulBackward") or node.output_shapes[:1] != ((),):
-                continue
-            mean = _mean_below(run, task.id, nodes, node.index)
-            samples = None if mean is None else next(iter(mean.output_shapes), None)
-            size = math.prod(shapes[0] or ()) if shapes else 0
-            above = [nodes[edge.producer] for edge in run.trace.edges_into(task.id, node.index)]
-            if mean is None or not samples or size < 2 or samples[0] != size:
-                continue
-            if not all(each.name.startswith(("Mean", "Sum")) for each in above):
-                continue
-            yield StepFinding(
-                kind="after the mean",
-                heading=f"the weights of {size:,} samples are multiplied with the mean of all",
-                frame=node.frame,
-                paragraph=(
-                    f"The loss at {mean.frame or mean.name} is one number already, a mean over"
-                    f" {size:,} samples. Multiplied by {size:,} numbers and reduced again, it gets"
-                    " all of them as one factor: no sample counts more than another. Where weights"
-                    " of samples are meant, have the loss not reduced (reduction='none'), multiply,"
-                    " and take the mean then."
-                ),
-                evidence=(f"node {mean.index} ({mean.name}) below node {node.index}",),
-            )
-            return
-
-
-def _mean_below(
-    run: RunSteps, graph_task: int, nodes: Sequence[NodeRow], number: int
-) -> NodeRow | None:
-    """The mean that a single number is made of, as it is or scaled; None: something else."""
-    while True:
-        edges = run.trace.edges_from(graph_task, number)
-        below = nodes[edges[0].consumer] if len(edges) == 1 else None
-        if below is None or below.input_shapes not in {((),), None}:
-            return None
-        if below.name.startswith(_MEANS):
-            return below
-        if not below.name.startswith(_SCALING) or below.output_shapes[:1] != ((),):
-            return None
-        number = below.index
+    task = run.passes[-1] if run.passes else None
+    nodes = run.trace.nodes(task.id) if task is not None and task.nodes <= _MOST_NODES else ()
+    for node in nodes:
+        if not node.name.startswith("MulBackward") or node.output_shapes[:1] != ((),):
+            continue
+        below, edges = node, run.trace.edges_from(node.graph_task, node.index)
+        while len(edges) == 1 and below.name.startswith(_SCALING) and () in below.output_shapes:
+            below = nodes[edges[0].consumer]
+            edges = run.trace.edges_from(node.graph_task, below.index)
+        given, samples = [
+            next(iter(some or ()), None) for some in (node.input_shapes, below.output_shapes)
+        ]
+        size = math.prod(given or ())
+        above = run.trace.edges_into(node.graph_task, node.index)
+        is_reduced = all(nodes[edge.producer].name.startswith(("Mean", "Sum")) for edge in above)
+        is_mean = below.name.startswith(_MEANS) and below.input_shapes in {((),), None}
+        if not (is_mean and is_reduced and samples and samples[0] == size > 1):
+            continue
+        yield StepFinding(
+            kind="after the mean",
+            heading=f"the weights of {size:,} samples are multiplied with the mean of all",
+            frame=node.frame,
+            paragraph=(
+                f"The loss at {below.frame or below.name} is one number already, a mean over"
+                f" {size:,} samples. Multiplied by {size:,} numbers and reduced again, it gets all"
+                " of them as one factor: no sample counts more than another. Where weights of"
+                " samples are meant, have the loss not reduced (reduction='none'), multiply, and"
+                " take the mean then."
+            ),
+        )
+        return
