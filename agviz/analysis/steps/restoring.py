@@ -61,7 +61,7 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
         heading = "load_state_dict restores nothing: it is given the parameters themselves"
         remedy = "copy.deepcopy(model.state_dict())"
         if not _is_load(op):
-            does = f"{last_name(op)} mixed it with itself, so that an average is never another"
+            does = f"{last_name(op)} put it into itself, so that it is never any other"
             heading = "what is kept beside parameters shares their memory: it is no copy"
             remedy = "p.detach().clone()"
         yield StepFinding(
