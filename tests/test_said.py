@@ -16,10 +16,15 @@ LONG = " ".join(["word"] * 80)
 
 @pytest.mark.parametrize(
     ("paragraphs", "verbose", "is_told"),
-    [([LONG, LONG], False, True), ([LONG, LONG], True, False), ([LONG], False, False)]
-    + [([LONG, ""], False, False), (["word", "word"], False, False)],
+    [
+        ([LONG, LONG], False, True),
+        ([LONG, LONG], True, False),
+        ([LONG], False, False),
+        ([LONG, ""], False, False),
+        (["word", "word"], False, False),
+    ],
 )
-def test_how_to_read_the_rest(paragraphs: list[str], verbose: bool, is_told: bool) -> None:  # noqa: FBT001
+def test_how_to_read_the_rest(*, paragraphs: list[str], verbose: bool, is_told: bool) -> None:
     found = [
         Verdict(outcome=Outcome.FOUND, heading="wrong", paragraph=paragraph)
         for paragraph in paragraphs

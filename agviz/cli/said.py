@@ -43,8 +43,4 @@ def show(found: Sequence[Verdict], console: Console, *, verbose: bool = False) -
             for line in verdict.details:
                 write(line, console)
     if not told:
-        write(
-            "More of what has only a heading: agviz explain --verbose, or --json.",
-            console,
-            indent=0,
-        )
+        write("agviz explain --verbose, or --json, tells more of these.", console, indent=0)
