@@ -151,6 +151,26 @@ def outputs_for_long(step: Step) -> None:
         logits.append(step.last(step.hidden(torch.randn(4, 6))))  # cause: logits
 
 
+def surprises_beside_what_was_seen(step: Step) -> None:
+    seen: list[tuple[Tensor, ...]] = []
+    surprise: list[Tensor] = []
+    for _ in range(9):
+        batch = tuple(torch.randn(4, 6) for _ in range(5))
+        seen.append(batch)
+        surprise.append(step.last(step.hidden(batch[0])).square().mean())  # cause: surprise
+        old = seen[int(torch.randint(len(seen), ()))]
+        step.backward(step.last(step.hidden(old[0])).sum())
+
+
+def masks_by_their_size(step: Step) -> None:
+    masks: dict[Tensor, Tensor] = {}
+    for number in range(10):
+        size = torch.tensor([2 + number % 3, 6])
+        if size not in masks:
+            masks[size] = torch.ones(*size.tolist()).tril()  # cause: masks
+        step.backward(step.last(step.hidden(masks[size])).sum())
+
+
 GROWING = (
     checkpoints_in_three_levels,
     bank_that_is_never_cut,
@@ -162,6 +182,8 @@ GROWING = (
     gradients_kept_by_a_hook,
     average_with_graph,
     outputs_of_the_validation,
+    surprises_beside_what_was_seen,
+    masks_by_their_size,
 )
 
 
@@ -260,6 +282,24 @@ def cache_that_fills_up(step: Step) -> None:
         step.backward(step.last(step.hidden(cache[number % 3])).sum())
 
 
+def features_of_samples_that_come_again(step: Step) -> None:
+    samples = [torch.randn(4, 6) for _ in range(12)]
+    features: dict[Tensor, Tensor] = {}
+    for sample in samples:
+        features[sample] = sample.tanh()
+        step.backward(step.last(step.hidden(features[sample])).sum())
+
+
+def rewards_of_an_episode(step: Step) -> None:
+    critic, values = nn.Linear(6, 1), list[Tensor]()
+    for number in range(16):
+        values.append(critic(torch.randn(4, 6)).mean())
+        if number % 8 == 7:
+            step.backward(torch.stack(values).square().sum())
+            values.clear()
+        step.backward(step.last(step.hidden(torch.randn(4, 6))).sum())
+
+
 HEALTHY = (
     checkpoints_in_two_levels,
     memory_that_is_cut_later,
@@ -272,6 +312,8 @@ HEALTHY = (
     replay_of_detached,
     outputs_collected_on_purpose,
     cache_that_fills_up,
+    features_of_samples_that_come_again,
+    rewards_of_an_episode,
 )
 
 

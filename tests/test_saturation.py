@@ -252,6 +252,24 @@ def test_a_policy_that_is_undecided_is_no_saturation(tmp_path: Path) -> None:
         assert not any(isinstance(each.basis, Saturation) for each in verdicts(trace))
 
 
+def test_a_policy_that_becomes_sure_is_no_saturation(tmp_path: Path) -> None:
+    """Its entropy is a term beside: what the logits learn comes by the logarithm."""
+    policy, value = nn.Linear(4, 3), nn.Linear(4, 1)
+    optimizer = torch.optim.Adam([*policy.parameters(), *value.parameters()], 0.3)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        for _ in range(60):
+            x, noise = torch.randn(64, 4), torch.randn(64, 1)
+            chosen = torch.distributions.Categorical(logits=policy(x))
+            taken = chosen.sample()
+            reward = (taken == x[:, :3].argmax(1)).float() - 0.5
+            loss = -(chosen.log_prob(taken) * reward).mean() - 1e-3 * chosen.entropy().mean()
+            optimizer.zero_grad()
+            (loss + (value(x) - noise).square().mean()).backward()
+            optimizer.step()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert not any(isinstance(each.basis, Saturation) for each in verdicts(trace))
+
+
 # -- gates of an LSTM -------------------------------------------------------------------------
 
 

@@ -94,3 +94,56 @@ def test_what_restores_something_or_is_not_to_is_left_alone(
         train(model, keep, restore)
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert not verdicts(trace)[0].is_found
+
+
+def detached(model: nn.Module) -> Kept:
+    return {name: p.detach() for name, p in model.named_parameters()}  # cause
+
+
+def cloned(model: nn.Module) -> Kept:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def copied_back(model: nn.Module, kept: Kept) -> None:
+    for name, p in model.named_parameters():
+        p.data.copy_(kept[name])
+
+
+def averaged(model: nn.Module, kept: Kept) -> None:
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            kept[name].lerp_(p, 0.1)
+
+
+def averaged_by_parts(model: nn.Module, kept: Kept) -> None:
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            kept[name].mul_(0.9).add_(p, alpha=0.1)
+
+
+def decayed(model: nn.Module, kept: Kept) -> None:
+    assert kept
+    for p in model.parameters():
+        p.data.add_(p.data, alpha=-1e-3)
+
+
+@pytest.mark.parametrize("use", [copied_back, averaged, averaged_by_parts])
+def test_a_shadow_that_shares_memory_is_told(
+    use: Callable[[nn.Module, Kept], None], tmp_path: Path
+) -> None:
+    for keep, is_wrong in ((detached, True), (cloned, False)):
+        model = network()
+        with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
+            train(model, keep, use)
+        with Trace.open(tmp_path / "t.agviz") as trace:
+            found = verdicts(trace)[0]
+        assert found.is_found is is_wrong, found
+        assert found.source.endswith("# cause") is is_wrong
+
+
+def test_what_a_parameter_takes_of_itself_is_left_alone(tmp_path: Path) -> None:
+    model = network()
+    with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
+        train(model, detached, decayed)
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert not verdicts(trace)[0].is_found

@@ -22,6 +22,7 @@ from agviz.traces.live_graphs import (
     CYCLE,
     CYCLED,
     EXCEPTIONS,
+    KEYS,
     LONGER,
     STATE,
     STORED,
@@ -48,6 +49,9 @@ _MEANS: Final = {
     " instead: while True: yield from loader.",
     EXCEPTIONS: "An exception keeps its traceback, and with it all variables of the functions that"
     " it left, here with their graphs. Keep str(error) instead, or error.with_traceback(None).",
+    KEYS: "A dict finds tensors by identity, not by value: a new tensor never finds what was stored"
+    " for an equal one, so that an entry is added each time, and computed anew. Take a number as"
+    " the key: int(n), n.item(), or tuple(n.tolist()).",
     STORED_GRAPHS: "Each holds its graph and what that saved, so memory grows with each step. Put"
     " in what .detach() or .item() gives, compute it under torch.no_grad() where no gradient is"
     " needed, or empty it after each step.",
@@ -150,15 +154,16 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     ]
     name = holder.name.rpartition(".")[2]
     is_hook = any(_is_in_hook(tree, frame) for frame, tree in lines)
+    is_kept = holder.kind == STORED and not holder.what.endswith(KEYS)
     for tree in {id(tree): tree for _, tree in lines}.values():
         if (
             any(takes_from(node, name, _TAKING) for node in ast.walk(tree))
             or _times_made(tree, name) > 1
         ):
             return None
-        if holder.kind == STORED and _is_read(tree, name):
+        if is_kept and _is_read(tree, name):
             return None
-    is_meant = holder.kind == STORED and not is_hook  # as outputs that are collected on purpose
+    is_meant = is_kept and not is_hook  # as outputs that are collected on purpose
     if is_meant or not (lines or made or holder.kind == STATE):
         return None
     frame = lines[0][0] if lines else made

@@ -25,7 +25,7 @@ def show(found: Sequence[Verdict], console: Console, *, verbose: bool = False) -
         console: where to.
         verbose: print what they rest on as well.
     """
-    words = 0
+    words, told = 0, True
     for number, verdict in enumerate(found):
         if number:
             console.print()
@@ -36,7 +36,11 @@ def show(found: Sequence[Verdict], console: Console, *, verbose: bool = False) -
         write(verdict.source, console, indent=6, style="cyan")
         if verbose or not number or words <= _MOST_WORDS:
             write(verdict.paragraph, console)
+        elif verdict.paragraph:
+            told = False
         if verbose and verdict.details:
             console.print()
             for line in verdict.details:
                 write(line, console)
+    if not told:
+        write("agviz explain --verbose, or --json, tells more of these.", console, indent=0)

@@ -25,6 +25,7 @@ from agviz.traces.live_graphs import (
     CYCLE,
     EXCEPTIONS,
     GRADIENT,
+    KEYS,
     LONGER,
     STATE,
     STORED,
@@ -264,24 +265,32 @@ class LiveGraphs:
             before, self._censuses = self._censuses, [*self._censuses[-1:], own]
             if len(before) < 2:
                 return ()
+            is_longer = own.nodes < _MOST_COUNTED and _is_steady(
+                [(each.passes, each.nodes) for each in (*before, own)]
+            )
             more = len(own.tensors) - len(before[-1].tensors)
             counts = [(each.passes, len(each.tensors)) for each in (*before, own)]
             if more >= _LEAST_MORE and _is_steady(counts):
                 new = [each for each in tensors if id(each) not in before[-1].tensors]
-                found = _left_in_state(new) or self._where_stored(new, [everything, tensors, new])
+                found = _left_in_state(new) or self._where_stored(
+                    new, [everything, tensors, new], is_longer=is_longer
+                )
                 if found is not None:
                     return (found,)
-            if own.nodes < _MOST_COUNTED and _is_steady(
-                [(each.passes, each.nodes) for each in (*before, own)]
-            ):
+            if is_longer:
                 since = before[0].number, before[1].number
                 found = self._longest([everything, tensors], since, own.nodes - before[-1].nodes)
                 if found is not None:
                     return (found,)
         return ()
 
-    def _where_stored(self, new: list[Tensor], own: Sequence[list[Tensor]]) -> Holder | None:
-        """The container of most of some tensors, of those with graphs at first."""
+    def _where_stored(
+        self, new: list[Tensor], own: Sequence[list[Tensor]], *, is_longer: bool
+    ) -> Holder | None:
+        """The container of most of some tensors, of those with graphs at first.
+
+        Where nodes became more, too, graphs count by themselves, beside no data.
+        """
         views = _views(own[0])
         known = _referred_ones(new, views, own)
         with_graph = [
@@ -289,13 +298,16 @@ class LiveGraphs:
             for each in known  # but for those of the pass that begins
             if each.grad_fn is not None and each.grad_fn._sequence_nr() < self._number
         ]
-        for some in (with_graph, known):
-            found = self._container_of(some, [*own, views, known, with_graph])
+        grown = len(self._censuses[1].tensors) - len(self._censuses[0].tensors)
+        for some, of in ((with_graph, len(with_graph) if is_longer else grown), (known, grown)):
+            found = self._container_of(some, [*own, views, known, with_graph], of)
             if found is not None:
                 return found
         return None
 
-    def _container_of(self, known: list[Tensor], own: Sequence[object]) -> Holder | None:
+    def _container_of(
+        self, known: list[Tensor], own: Sequence[object], grown: int
+    ) -> Holder | None:
         """What holds most of some tensors; None: it has no name, or it is soon full."""
         if 2 * len(known) < self._passes - self._censuses[0].passes:
             return None
@@ -308,7 +320,6 @@ class LiveGraphs:
                 groups.setdefault((named.name, named.what), []).append((named, tensor))
         members = max(groups.values(), key=len, default=[])
         count = len(known) * len(members) // len(some)
-        grown = len(self._censuses[1].tensors) - len(self._censuses[0].tensors)
         if len(members) < min(len(some), 2) or count < _SHARE_STORED * grown:
             return None
         found, last = members[-1]
@@ -319,7 +330,8 @@ class LiveGraphs:
             kind = found.kind
         else:
             kind = STORED_GRAPHS if last.requires_grad else STORED
-        return Holder(kind, found.name, found.what, count, self._stack(last))
+        what = f"dict of tensor {KEYS}" if _is_never_found(found.holds, referrers) else found.what
+        return Holder(kind, found.name, what, count, self._stack(last))
 
     def _longest(
         self, own: Sequence[list[Tensor]], since: tuple[int, int], grown: int
@@ -438,6 +450,14 @@ def _may_grow_on(stored: object, passes: int) -> bool:
         is_nested = any(isinstance(each, list | deque | dict) for each in stored.values())
         return is_nested or 2 * len(stored) >= passes
     return not isinstance(stored, list | deque | set) or 2 * len(stored) >= passes
+
+
+def _is_never_found(stored: object, referrers: Referrers) -> bool:
+    """Whether it is a dictionary whose keys nobody else has: tensors are found by identity."""
+    import torch
+
+    keys = list(stored)[:2] if type(stored) is dict else []
+    return {type(key) for key in keys} == {torch.Tensor} and referrers.are_only_in(keys, stored)
 
 
 def _is_steady(counts: Sequence[tuple[int, int]]) -> bool:

@@ -80,6 +80,13 @@ class Referrers:
                 return found._replace(kind=CONTAINER, what=what)
         return self._referred(thing, _DEPTH)
 
+    def are_only_in(self, things: list[Any], owner: object) -> bool:
+        """Whether nothing else refers to some objects, but for variables."""
+        self._own.add(id(things))
+        self._waiting += things
+        # No generator, which would be something that refers to them.
+        return all([other is owner for thing in things for other in self._of(thing)])  # noqa: C419
+
     def _of(self, thing: object) -> list[Any]:
         if id(thing) not in self._owners:
             self._look(thing)

@@ -32,13 +32,14 @@ GRADIENT_REQUESTS: Final = (
     " WHERE text IN ('Tensor.requires_grad_', 'Tensor.requires_grad.__set__'))"
 )
 """Condition of the calls that set ``requires_grad``."""
-COPIES_ONTO_ITSELF: Final = (
-    "name IN (SELECT id FROM string WHERE text = 'Tensor.copy_') AND EXISTS"
+ONTO_ITSELF: Final = (
+    "name IN (SELECT id FROM string WHERE text IN"
+    " ('Tensor.add_', 'Tensor.copy_', 'Tensor.lerp_')) AND EXISTS"
     " (SELECT 1 FROM forward_tensor AS one JOIN forward_tensor AS other USING (op, memory, shape)"
     " WHERE op = forward_op.id AND one.number = 0 AND other.number = 1 AND NOT other.is_output"
     " AND memory >= 0)"
 )
-"""Condition of the calls that copy a tensor's memory onto that same memory."""
+"""Condition of the calls that copy or mix a tensor's memory into that same memory."""
 
 
 def read(

@@ -35,6 +35,8 @@ CYCLED: Final = "itertools.cycle"
 """What the container is that ``itertools.cycle`` makes of all that it has given."""
 EXCEPTIONS: Final = "exceptions"
 """Ends what a container is called that keeps tensors by the tracebacks of exceptions in it."""
+KEYS: Final = "keys"
+"""Ends what a dictionary is called whose keys are tensors that nothing else refers to."""
 UNKNOWN: Final = "unknown"
 """Nothing was counted, after a count had found something: that would have taken too long."""
 

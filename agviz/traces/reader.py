@@ -377,9 +377,9 @@ class Trace:
         condition = f"{forward.GRADIENT_REQUESTS} ORDER BY id DESC LIMIT 1000"
         return forward.read(self._database, self._contents(), condition)[::-1]
 
-    def copies_onto_themselves(self) -> list[ForwardOpRow]:
-        """Those that copy the memory of a tensor onto that same memory, the first 1,000."""
-        condition = f"{forward.COPIES_ONTO_ITSELF} ORDER BY id LIMIT 1000"
+    def written_onto_themselves(self) -> list[ForwardOpRow]:
+        """Those that copy or mix the memory of a tensor into that same memory, the first 1,000."""
+        condition = f"{forward.ONTO_ITSELF} ORDER BY id LIMIT 1000"
         return forward.read(self._database, self._contents(), condition)
 
     def forward_first(self, tensor: int) -> ForwardOpRow | None:

@@ -103,7 +103,11 @@ def saturation(trace: Trace, graph_task: int | None = None) -> Saturation | None
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
     run = RunSaturation(trace, graph_task)
-    found = [each for each in saturated(run) if not _is_annealed(trace, each)]
+    found = [
+        each
+        for each in saturated(run)
+        if not (_is_annealed(trace, each) or each.at.is_passed_by(each.site.key))
+    ]
     if found:
         return _told(trace, found)
     gates = shut_gates(run)

@@ -114,6 +114,19 @@ class PassSites:
             for edge in self._flow.edges_into(node.index)
         )
 
+    def is_passed_by(self, key: SiteKey) -> bool:
+        """Whether what enters a softmax gets more of its gradient by another way.
+
+        So do the logits of a policy, whose entropy is a term beside: to be sure is what they learn.
+        """
+        flow, own = self._flow, self.sites[key].nodes[-1].index
+        norms: defaultdict[int, float] = defaultdict(float)
+        for below in flow.trace.edges_from(self.graph_task, own):
+            for edge in flow.edges_into(below.consumer):
+                _, health = flow.output(edge.producer, edge.output)
+                norms[edge.producer] += (health and health.norm) or 0.0
+        return key.function == "softmax" and norms.pop(own, 0.0) < max(norms.values(), default=0.0)
+
     def scale_before(self, key: SiteKey) -> tuple[str, float]:
         """The weight of the layer right before it, and a least size of what that takes.
 

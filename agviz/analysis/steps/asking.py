@@ -20,6 +20,7 @@ from agviz.analysis.steps import (
     remaking,
     repeating,
     restoring,
+    scaling,
     spoiling,
     still,
     undoing,
@@ -33,8 +34,16 @@ if TYPE_CHECKING:
 
 
 _OF_A_PART: Final = frozenset(
-    {"divided again", "flagged", "frozen", "frozen by name", "frozen, moved", "held twice"}
-    | {"not clipped", "not held", "restores nothing", "still", "sharing", "unfrozen"}
+    {
+        "after the mean",
+        "divided again",
+        "flagged",
+        "frozen",
+        "frozen by name",
+        "frozen, moved",
+        "held twice",
+    }
+    | {"not clipped", "not held", "restores nothing", "still", "sharing", "swapped", "unfrozen"}
     | {"unregistered", "weighed"}
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -70,6 +79,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *modes.stayed(run),
         *modes.frozen_in_training(run),
         *mistaken.sharing(run),
+        *mistaken.swapped(run),
         *hooking.written(run),
         *rates.rates(run),
         *remaking.made_anew(run),
@@ -80,8 +90,10 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *spoiling.never_steps(run),
         *undoing.set_back(run),
         *undoing.shrunk(run),
+        *scaling.stepped_while_scaled(run),
         *undoing.unclipped(run),
         *weighing.unequal(run),
+        *weighing.after_mean(run),
         *dividing.divided_again(run),
         *below_zero(run),
     ]

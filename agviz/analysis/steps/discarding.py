@@ -111,7 +111,7 @@ def _began_with_nothing(run: RunSteps, leaf: LeafNorm) -> bool:
     rows = run.trace.health(leaf.graph_task, leaf.node)
     if not any(row.role == "accumulated" for row in rows):
         return True
-    came = [
+    came = [row.norm for row in rows if row.role == "sum"] or [
         row.norm
         for edge in run.trace.edges_into(leaf.graph_task, leaf.node)
         for row in run.trace.health(leaf.graph_task, edge.producer)
@@ -128,6 +128,7 @@ def _is_used_otherwise(run: RunSteps, each: Stepping, between: Sequence[GraphTas
         hooked = any(call.node in leaves for call in run.trace.hook_calls(task.id))
         if hooked or not held.issuperset(leaves.values()):
             return True
-    frames = [*each.optimizer.stepped, *run.trace.call_site(between[-1].id)]
+    called = run.trace.call_site(between[-1].id)
+    frames = [*each.optimizer.stepped, *called]
     files: dict[str, Frame] = {frame.file: frame for frame in frames if not frame.hidden}
-    return any(uses_gradients(run.trace, frame) for frame in files.values())
+    return any(uses_gradients(run.trace, frame, each.stepped, called) for frame in files.values())

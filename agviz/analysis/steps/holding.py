@@ -269,23 +269,17 @@ def _unregistered(run: RunSteps) -> StepFinding | None:
     ]
     if inside:
         names = [row.attribute for row in inside]
-        in_list = any("[" in name for name in names)
-        what = (
-            "It is in a plain list or dict, which"
-            if in_list
-            else "It is a plain tensor, which a module's"
-        )
-        remedy = (
-            "parameters() does not look into: use nn.ModuleList, nn.ModuleDict or"
-            " nn.ParameterList instead"
-            if in_list
-            else "parameters() does not give: make it an nn.Parameter"
-        )
+        it, each, plain = "It is", "it", "a plain tensor"
         if len(names) > 1:
-            what = what.replace("It is in", "They are in").replace(
-                "It is a plain tensor", "They are plain tensors"
+            it, each, plain = "They are", "each", "plain tensors"
+        what = f"{it} {plain}, which a module's"
+        remedy = f"parameters() does not give: make {each} an nn.Parameter"
+        if any("[" in name for name in names):
+            what = f"{it} in a plain list or dict, which"
+            remedy = (
+                "parameters() does not look into: use nn.ModuleList, nn.ModuleDict or"
+                " nn.ParameterList instead"
             )
-            remedy = remedy.replace("make it an nn.Parameter", "make each an nn.Parameter")
         return StepFinding(
             kind="unregistered",
             heading=f"{listed(names)} {'are' if len(names) > 1 else 'is'} in no optimizer",

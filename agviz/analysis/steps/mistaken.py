@@ -1,11 +1,14 @@
-"""Parameters that are not what a program takes them for: tied through .data, flagged in vain."""
+"""What is not what a program takes it for: tied through .data, flagged, straight-through."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.lineage import last_name
+from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.traces.rows import Frame
 
@@ -14,10 +17,12 @@ if TYPE_CHECKING:
 
     from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardTensorRow
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
 
 _SETS_DATA: Final = "Tensor.data.__set__"
 _MOST_OPS: Final = 20_000
+_ADDS: Final = frozenset({"__add__", "__radd__", "add"})
+_SUBTRACTS: Final = frozenset({"__sub__", "sub", "subtract"})
 
 
 def flagged(run: RunSteps) -> Iterator[StepFinding]:
@@ -72,6 +77,51 @@ def sharing(run: RunSteps) -> Iterator[StepFinding]:
                 f" of its own. Assign the parameter itself: {names[0]} = {names[1]}."
             ),
         )
+
+
+def swapped(run: RunSteps) -> Iterator[StepFinding]:
+    """Straight-through estimators that give the value of what should have got the gradient."""
+    made: dict[int, ForwardOpRow] = {}
+    for op in itertools.chain(
+        *(ops_of_pass(run.trace, one.id) for one in last_passes(run.trace, 2))
+    ):
+        made |= dict.fromkeys((row.tensor for row in op.outputs), op)
+        fixed, *live = sorted(op.inputs, key=lambda row: row.requires_grad) or (None,)
+        if fixed is None or fixed.requires_grad or len(live) != 1 or last_name(op) not in _ADDS:
+            continue
+        less = made.get(fixed.tensor)
+        if less is not None and last_name(less) == "detach":
+            less = made.get(less.inputs[0].tensor)
+        if less is None or last_name(less) not in _SUBTRACTS or not less.inputs[0].requires_grad:
+            continue
+        value, chosen = less.inputs[0].tensor, live[0].tensor
+        is_chosen = value in _behind(made, chosen) - _behind(made, chosen, by_gradient=True)
+        if less.inputs[-1].tensor == chosen and is_chosen:
+            yield StepFinding(
+                kind="swapped",
+                heading="a straight-through estimator is the wrong way round",
+                frame=op.frame,
+                paragraph=(
+                    "q + (z - q).detach() has the value of z and gives q the gradient. Here q was"
+                    " chosen by z, by an index or under no_grad, so that no gradient goes on to z:"
+                    " what made z gets none, though what follows is given its value. Write"
+                    " z + (q - z).detach(): the value of q, and the gradient to z."
+                ),
+            )
+            return
+
+
+def _behind(made: dict[int, ForwardOpRow], tensor: int, *, by_gradient: bool = False) -> set[int]:
+    """What a tensor was computed of, or only that to which its gradient flows on."""
+    found, waiting = set[int](), [tensor]
+    while waiting:
+        op = made.get(waiting.pop())
+        given = {
+            row.tensor for row in (op.inputs if op else ()) if row.requires_grad or not by_gradient
+        }
+        waiting += given - found
+        found |= given
+    return found
 
 
 def _is_one(rows: Iterable[ForwardTensorRow]) -> bool:

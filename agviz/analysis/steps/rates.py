@@ -7,6 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.code_search import parsed, targets_of
 from agviz.analysis.faint import Faintness
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
@@ -62,6 +63,10 @@ _OF_FACTOR: Final = (
 )
 _RISING: Final = 0.75
 """Share of the passes from its least on in which it grows."""
+_MOST_BASE: Final = 0.1
+"""Of a rate that is one: schedules that give the rate itself are made with a rate of 1."""
+_ALIKE: Final = 5.0
+"""Times as large at most, or small, as a rate is a factor that is one as well."""
 
 
 def rates(run: RunSteps) -> Iterator[StepFinding]:
@@ -109,6 +114,7 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             continue
+        yield from _squared(run, each, known, made)
         changes = [b - a for a, b in itertools.pairwise(known) if a != b]
         is_rare = _LEAST <= len(changes) <= len(known) / _RARELY
         if is_rare and min(changes) > 0 and made is not None and _is_for(len(known), run, made):
@@ -143,6 +149,31 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                 ),
                 evidence=(f"so small from step {began.number} on",),
             )
+
+
+def _squared(
+    run: RunSteps, each: Stepping, known: Sequence[float], made: Frame | None
+) -> Iterator[StepFinding]:
+    """A rate that is multiplied by another, where a factor is wanted."""
+    lines = calls(run.trace, made, lambda _, name: name.endswith("LambdaLR"))
+    base = _written(run, each)
+    factor = max(known) / base if 0 < base <= _MOST_BASE else 0.0
+    is_rate = 0 < base / _ALIKE <= factor <= min(base * _ALIKE, _MOST_BASE)
+    is_rising = known[-2] < known[-1] == max(known)  # it may be on its way to 1
+    if made is None or made.line not in {at.line for at in lines} or not is_rate or is_rising:
+        return
+    yield StepFinding(
+        kind="rate squared",
+        heading=f"the learning rate of {each.name} is multiplied by another one",
+        frame=made,
+        paragraph=(
+            f"{each.name} is made with a learning rate of {number(base)}. LambdaLR multiplies that"
+            f" by what its function returns, which was {number(factor)} at most, about a learning"
+            f" rate itself: in {plural(len(known), 'step')} the rate was never above"
+            f" {number(max(known))}. Return a factor, 1 for the full rate, or make {each.name} with"
+            " lr=1.0."
+        ),
+    )
 
 
 def _is_for(steps: int, run: RunSteps, made: Frame) -> bool:
@@ -183,8 +214,19 @@ def _loaded(run: RunSteps, each: Stepping, schedules: Sequence[Frame]) -> StepFi
 
 
 def _written(run: RunSteps, each: Stepping) -> float:
-    """The learning rate that is written where an optimizer is made; 0: no number is."""
+    """The learning rate that is written where an optimizer is made; 0: no number is.
+
+    A name counts that the file gives a number once.
+    """
     given = _given(run, each)
+    if isinstance(given, ast.Name) and each.made is not None:
+        values = [
+            node.value
+            for node in ast.walk(parsed(run.trace.source(each.made.file)))
+            if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)
+            and any(ast.unparse(target) == given.id for target in targets_of(node))
+        ]
+        given = values[0] if len(values) == 1 else None
     value = given.value if isinstance(given, ast.Constant) else None
     return float(value) if isinstance(value, int | float) else 0.0
 
@@ -194,10 +236,10 @@ def _given(run: RunSteps, each: Stepping) -> ast.expr | None:
     rates: list[ast.expr] = []
 
     def fits(call: ast.Call, name: str) -> bool:
-        given = {word.arg: word.value for word in call.keywords}.get("lr")
+        by_name = [word.value for word in call.keywords if word.arg == "lr"]
         if name.rpartition(".")[2] != each.name or call.lineno != getattr(each.made, "line", -1):
             return False
-        rates.extend([] if given is None else [given])
+        rates.extend(by_name or call.args[1:2])
         return True
 
     calls(run.trace, each.made, fits)

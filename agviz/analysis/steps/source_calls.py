@@ -86,8 +86,17 @@ _LOOKS: Final = frozenset({"abs", "data", "isfinite", "isnan", "mean", "norm", "
 """What is asked of a gradient that is only looked at."""
 
 
-def uses_gradients(trace: Trace, beside: Frame | None) -> bool:
-    """Whether the file of a frame computes something of ``.grad``, besides figures to look at."""
+def uses_gradients(
+    trace: Trace, beside: Frame | None, step: Frame | None = None, called: Sequence[Frame] = ()
+) -> bool:
+    """Whether the file of a frame computes something of ``.grad``, besides figures to look at.
+
+    Args:
+        trace: holds the text of the file.
+        beside: the frame; None: no file.
+        step: the line of a step; what runs only where it does has that step's gradients.
+        called: the stack that called backward.
+    """
     if beside is None:
         return False
     tree = parsed(trace.source(beside.file))
@@ -97,6 +106,9 @@ def uses_gradients(trace: Trace, beside: Frame | None) -> bool:
         if isinstance(node, ast.Attribute) and node.attr in _LOOKS
     }
     looked_at |= {id(node.left) for node in ast.walk(tree) if isinstance(node, ast.Compare)}
+    looked_at |= {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    if step is not None and step.file == beside.file:
+        looked_at |= _only_with(tree, step, {one.line for one in called if one.file == step.file})
     return any(
         isinstance(node, ast.Attribute)
         and node.attr == "grad"
@@ -104,6 +116,30 @@ def uses_gradients(trace: Trace, beside: Frame | None) -> bool:
         and id(node) not in looked_at
         for node in ast.walk(tree)
     )
+
+
+def _only_with(tree: ast.Module, step: Frame, other: set[int]) -> set[int]:
+    """Identities of what is under an ``if`` with a line, but without others.
+
+    Of functions that are called only there, too.
+    """
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If)
+        and step.line in (lines := range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1))
+        and other.isdisjoint(lines)
+    ]
+    found = {id(node) for outer in around[:1] for part in outer.body for node in ast.walk(part)}
+    called = [
+        (called_name(node), id(node)) for node in ast.walk(tree) if isinstance(node, ast.Call)
+    ]
+    inside = {name for name, node in called if node in found}
+    inside -= {name for name, node in called if node not in found}
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef) and function.name in inside:
+            found.update(map(id, ast.walk(function)))
+    return found
 
 
 def gradients_read(trace: Trace, beside: Frame | None) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
+from agviz.analysis.steps.scaling import clipped_while_scaled, left_at_steps
 from agviz.analysis.steps.source_calls import BEYOND, calls, clips, in_loop, is_clip, near, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
@@ -82,9 +84,12 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
         lines = near(run.trace, each.optimizer.stepped, is_clip)
         frame = lines[0] if len(lines) == 1 else each.stepped
         left = _left(run, each)
-        if lines and (left is None or left.change > _STILL):
-            yield from (scaled := list(_clipped_while_scaled(run, each, lines)))
-            left = None if scaled else left
+        is_told = _is_unscaled(run, each, lines)
+        is_moving = left is None or left.change > _STILL
+        found = clipped_while_scaled(run, each, lines, is_told=is_told) if is_moving else None
+        if found is not None:
+            yield found
+            return  # what is clipped together is so for all optimizers
         if left is None:
             continue
         of_others = _scale_of_others(run, left)
@@ -142,52 +147,6 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                 frame=frame,
                 paragraph=f"{seen}. {large} at {clip} between backward and step{small}",
             )
-
-
-def _clipped_while_scaled(
-    run: RunSteps, each: Stepping, lines: Sequence[Frame]
-) -> Iterator[StepFinding]:
-    """That gradients had the norm to which they are clipped while they were still scaled.
-
-    Once they are unscaled, that whole norm is left at the step, not the scale's part of it.
-    """
-    found: list[tuple[float, float, float]] = []
-    for last, taken in zip([None, *each.steps], each.steps[: 8 * _LEAST], strict=False):
-        task = run.pass_before(taken, last)
-        came = [] if task is None else run.norms(task)
-        scale = 1.0 if task is None else run.scale(task)
-        known = {row.parameter: row.norm for row in came if row.norm > 0}
-        parts = [
-            row.gradient * scale / known[row.parameter]
-            for row in taken.sample
-            if row.gradient and row.parameter in known
-        ]
-        # Clipping takes the same part of all.
-        if scale > 1 and parts and max(parts) < min(1 / BEYOND, _SAME * min(parts)):
-            total = math.hypot(*(row.norm for row in came))
-            found.append((total, max(parts) * total, scale))
-    if len(found) < _LEAST:
-        return
-    totals, bounds, scales = zip(*found, strict=True)
-    limits = [limit for _, limit in clips(run.trace, each.optimizer.stepped)]
-    is_given = any(math.isclose(bounds[0], limit, rel_tol=_SAME - 1) for limit in limits)
-    # Of another number, or none in the text, one so small as what is left is meant nowhere.
-    is_tiny = bounds[0] < _SHRUNK * scales[0] and not _is_unscaled(run, each, lines)
-    is_same = max(bounds) < _SAME * min(bounds)
-    if is_same and (is_given or (is_tiny and max(totals) > _SAME**2 * min(totals))):
-        yield StepFinding(
-            kind="clipped",
-            heading="gradients are clipped while they are still scaled",
-            frame=lines[0] if len(lines) == 1 else each.stepped,
-            paragraph=(
-                f"The loss is multiplied by {number(scales[0])} before backward. At each of"
-                f" {plural(len(found), 'step')} of {each.name} that were measured, the gradients"
-                f" had been made smaller, to a norm of {bounds[0]:.3g} in all, while that factor"
-                " was still in them; unscaling then divided by it, and the step got"
-                f" {bounds[0] / scales[0]:.2g}. Call scaler.unscale_(optimizer) before"
-                " clip_grad_norm_."
-            ),
-        )
 
 
 def _too_slow(each: Stepping, left: _Left) -> StepFinding:
@@ -316,38 +275,14 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
     ]
     if not changes:
         return None
-    shares: list[float] = []
-    scale, steps, largest, last, seen = 1.0, 0, 0.0, None, -1
-    for taken in each.steps:
-        task = run.pass_before(taken, last)
-        last = taken
-        if task is None or not taken.sample:
-            continue
-        known = run.arrived(task)
-        scale = run.scale(task)
-        found = [
-            row.gradient * scale / known[row.parameter]
-            for row in taken.sample
-            if row.gradient and known.get(row.parameter, 0.0) > 0
-        ]
-        if found:
-            largest = max(
-                largest,
-                *(
-                    known[row.parameter] / scale
-                    for row in taken.sample
-                    if known.get(row.parameter, 0.0) > 0
-                ),
-            )
-            shares.append(max(found))
-            steps += 1
-            seen = task.id
-        if steps >= 2 * _LEAST:
-            break
-    if steps < _LEAST or max(shares) > _SHRUNK:
+    looked_at = list(itertools.islice(left_at_steps(run, each), 2 * _LEAST))
+    share = max((max(parts) for parts, *_ in looked_at), default=0.0)
+    if len(looked_at) < _LEAST or share > _SHRUNK:
         return None
+    largest = max(max(known.values()) / scale for _, known, scale, _ in looked_at)
+    *_, scale, seen = looked_at[-1]
     rate = max((taken.fact.most_rate or 0.0 for taken in each.steps), default=0.0)
-    return _Left(steps, max(shares), max(changes), scale, largest, seen, rate)
+    return _Left(len(looked_at), share, max(changes), scale, largest, seen, rate)
 
 
 def _is_used_first(run: RunSteps, names: set[str]) -> bool:

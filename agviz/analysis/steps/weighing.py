@@ -1,4 +1,4 @@
-"""Micro batches whose means count the same, though they are over unlike numbers of targets.
+"""Weights without effect: of unlike micro batches that count the same, of samples after their mean.
 
 The gradient of ``nll_loss`` has one number for each target that counts. That of a mean is what came
 in, divided by their number; that of a sum is not.
@@ -27,6 +27,11 @@ _MOST_PASSES: Final = 32
 _MOST_STEPS: Final = 4
 """That are looked at, the first ones."""
 _MOST_NODES: Final = 20_000
+_MEANS: Final = (
+    *("BinaryCrossEntropy", "HuberLoss", "Mean", "MseLoss", "NllLoss", "SmoothL1Loss"),
+    "SoftMarginLoss",
+)
+_SCALING: Final = ("Div", "Mul", "Neg")
 
 
 class _Mean(NamedTuple):
@@ -111,3 +116,38 @@ def _mean(run: RunSteps, task: GraphTaskRow) -> _Mean | None:
         return None
     root = nodes[0].frame if task.roots == 1 else None
     return _Mean(targets, weight, root or visible(run.trace.call_site(task.id)))
+
+
+def after_mean(run: RunSteps) -> Iterator[StepFinding]:
+    """A weight for each sample that is multiplied with the mean of their losses, one number."""
+    task = run.passes[-1] if run.passes else None
+    nodes = run.trace.nodes(task.id) if task is not None and task.nodes <= _MOST_NODES else ()
+    for node in nodes:
+        if not node.name.startswith("MulBackward") or node.output_shapes[:1] != ((),):
+            continue
+        below, edges = node, run.trace.edges_from(node.graph_task, node.index)
+        while len(edges) == 1 and below.name.startswith(_SCALING) and () in below.output_shapes:
+            below = nodes[edges[0].consumer]
+            edges = run.trace.edges_from(node.graph_task, below.index)
+        given, samples = [
+            next(iter(some or ()), None) for some in (node.input_shapes, below.output_shapes)
+        ]
+        size = math.prod(given or ())
+        above = run.trace.edges_into(node.graph_task, node.index)
+        is_reduced = all(nodes[edge.producer].name.startswith(("Mean", "Sum")) for edge in above)
+        is_mean = below.name.startswith(_MEANS) and below.input_shapes in {((),), None}
+        if not (is_mean and is_reduced and samples and samples[0] == size > 1):
+            continue
+        yield StepFinding(
+            kind="after the mean",
+            heading=f"the weights of {size:,} samples are multiplied with the mean of all",
+            frame=node.frame,
+            paragraph=(
+                f"The loss at {below.frame or below.name} is one number already, a mean over"
+                f" {size:,} samples. Multiplied by {size:,} numbers and reduced again, it gets all"
+                " of them as one factor: no sample counts more than another. Where weights of"
+                " samples are meant, have the loss not reduced (reduction='none'), multiply, and"
+                " take the mean then."
+            ),
+        )
+        return
