@@ -191,12 +191,25 @@ def test_what_cuts_it_off_cant_be_told_otherwise(tmp_path: Path) -> None:
     assert "--check-forward" in verdict.paragraph
 
 
-@pytest.mark.parametrize(
-    "model", [Chosen(hard=False), Probe()], ids=["soft", "detached on purpose"]
-)
-def test_what_is_trained_or_detached_is_not(model: nn.Module, tmp_path: Path) -> None:
-    verdict = judged(model, tmp_path / "t.agviz", check_forward=True)
+def test_what_is_trained_is_not(tmp_path: Path) -> None:
+    verdict = judged(Chosen(hard=False), tmp_path / "t.agviz", check_forward=True)
     assert verdict.outcome is Outcome.NOTHING_UNUSUAL
+
+
+def test_what_is_detached_may_be_meant(tmp_path: Path) -> None:
+    """No tick, though: an optimizer holds what never gets a gradient."""
+    verdict = judged(Probe(), tmp_path / "t.agviz", check_forward=True)
+    assert isinstance(verdict.basis, NoUse)
+    assert verdict.outcome is Outcome.CANT_TELL
+    assert "cut by detach()" in verdict.heading
+    assert "If that is meant, leave them out of the optimizer." in verdict.paragraph
+    head = judged(
+        Probe(),
+        tmp_path / "head.agviz",
+        held=lambda name: name.startswith("head"),
+        check_forward=True,
+    )
+    assert head.outcome is Outcome.NOTHING_UNUSUAL
 
 
 def test_what_is_trained_after_something_else_is_found(tmp_path: Path) -> None:
@@ -214,6 +227,30 @@ def test_what_is_trained_after_something_else_is_found(tmp_path: Path) -> None:
             (adapter(before(torch.randn(16, 6)).detach()) - 1).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        verdict, fifth = verdicts(trace)[0], trace.graph_tasks[4].id
+    assert isinstance(verdict.basis, NoUse)
+    assert verdict.basis.first == fifth
+    assert "initialise one factor" in verdict.paragraph
+
+
+def test_what_is_put_into_a_model_later_is_found(tmp_path: Path) -> None:
+    """Passes count from the first in which the parameters are there."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 6))
+
+    def train(steps: int) -> None:
+        optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), 0.01)
+        for _ in range(steps):
+            (model(torch.randn(16, 6)) - 1).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        train(4)
+        model[0].requires_grad_(False)
+        model.append(Adapter(0, 0))
+        train(5)
     with Trace.open(tmp_path / "t.agviz") as trace:
         verdict, fifth = verdicts(trace)[0], trace.graph_tasks[4].id
     assert isinstance(verdict.basis, NoUse)

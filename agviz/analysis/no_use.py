@@ -8,6 +8,7 @@ program means.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,13 @@ _CUT: Final = frozenset(
     }
 )
 """Causes of no gradient at all that nobody writes to stop one, as ``detach`` and ``no_grad`` do."""
+_MAY_BE_MEANT: Final = frozenset(
+    {
+        *(Cause.DETACH, Cause.DATA, Cause.NO_GRAD, Cause.INFERENCE_MODE, Cause.NOT_IN_LOSS),
+        *(Cause.NOT_REACHED, Cause.UNSEEN, Cause.UNUSED),
+    }
+)
+"""Where an optimizer holds the parameters, a program may mean that they get none, or not."""
 _OF_ZEROS: Final = frozenset({Cause.DEAD_ACTIVATION, Cause.FLAT, Cause.UNDERFLOW, Cause.VANISHED})
 """Causes that last until the program is changed. A term weighted by zero may be meant, and so may
 a mask, and a hook."""
@@ -66,8 +74,8 @@ class NoUse:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known why; else a parameter may be there to be used at another time."""
-        return self.group.rows[0].cause is not Cause.NOT_REACHED
+        """Whether no program means it; else a parameter may be there to be used at another time."""
+        return self.group.rows[0].cause not in _MAY_BE_MEANT
 
     @property
     def heading(self) -> str:
@@ -82,7 +90,7 @@ class NoUse:
     @property
     def _remedy(self) -> str:
         row = self.group.rows[0]
-        if not self.is_known:
+        if row.cause is Cause.NOT_REACHED:
             return (
                 "Record with --check-forward (check_forward=True) to learn whether a line cuts"
                 " them off, or the forward does not use them."
@@ -92,7 +100,8 @@ class NoUse:
                 "They are zero themselves, so that each leaves the others no gradient: initialise"
                 " one factor of each product otherwise."
             )
-        return row.remedy
+        otherwise = "" if self.is_known else "If that is meant, leave them out of the optimizer."
+        return " ".join(filter(None, [row.remedy, otherwise]))
 
     @property
     def _since(self) -> str:
@@ -132,8 +141,13 @@ def no_use(trace: Trace) -> NoUse | None:
         return None  # what came before is not known
     # A program may train something else first: what counts is the loop of the last pass.
     loop = visible(trace.call_site(last))
-    alike = (task.id for task in passes if visible(trace.call_site(task.id)) == loop)
-    first = next(alike, first)
+    alike = [task.id for task in passes if visible(trace.call_site(task.id)) == loop]
+    # It may also have put other parameters into its model, adapters for example.
+    names = {row.name for row in trace.parameters(last)}
+    begins = bisect_left(
+        alike, True, key=lambda task: names <= {row.name for row in trace.parameters(task)}
+    )
+    first = alike[begins] if begins < len(alike) else first
     steps = trace.optimizer_steps_before(last) - trace.optimizer_steps_before(first)
     if steps < _LEAST_STEPS:
         return None
@@ -150,7 +164,7 @@ def no_use(trace: Trace) -> NoUse | None:
         and row.cause == began[row.parameter].cause
     ]
     cut = [row for row in lasting if row.gradient == "none" and row.cause in _CUT]
-    unknown = [row for row in lasting if row.cause is Cause.NOT_REACHED]
+    unknown = [row for row in lasting if row.gradient == "none" and row.cause in _MAY_BE_MEANT]
     zeros = [
         row
         for row in lasting
