@@ -7,11 +7,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import agviz
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
@@ -56,3 +59,28 @@ def test_threads_train_as_without_recordings(tmp_path: Path, options: dict[str, 
     for path in recordings:
         with Trace.open(path) as trace:
             assert all(found.outcome is not Outcome.FOUND for found in verdicts(trace)), path
+
+
+def test_each_thread_may_be_at_a_graph(tmp_path: Path) -> None:
+    """Graphs that are alive because their threads are at them are not kept by the program."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    losses: list[torch.Tensor] = []
+
+    def step(made_before: int) -> None:
+        for _ in range(made_before):  # nodes are numbered thread by thread
+            model(torch.ones(2, 4))
+        losses.append(model(torch.ones(2, 4)).sum())
+        losses[-1].backward()
+        optimizer.step()
+
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        threads = [threading.Thread(target=step, args=(10 * n,)) for n in range(1, 4)]
+        for each in threads:
+            each.start()
+            each.join()
+        step(40)
+    with Trace.open(path) as trace:
+        assert any(look.is_growing for look in trace.live_graphs())
+        assert verdicts(trace)[0].outcome is Outcome.NOTHING_UNUSUAL

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import ADDING, container_name, parsed, targets_of, with_functions
-from agviz.traces.live_graphs import CLOSURE, CONTAINER, CYCLE, GRADIENT, TENSOR, is_rising
+from agviz.traces.live_graphs import (
+    CLOSURE,
+    CONTAINER,
+    CYCLE,
+    GRADIENT,
+    LEAST_ALIVE,
+    TENSOR,
+    is_rising,
+)
 from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
@@ -139,6 +147,9 @@ def kept_graphs(trace: Trace) -> KeptGraphs | None:
     last = looks[-1]
     if not last.is_growing and not is_rising(looks):
         return None
+    before = (task for task in trace.graph_tasks.outermost if task.id < last.graph_task)
+    if last.alive < LEAST_ALIVE * len({task.thread for task in before}):
+        return None  # each of several threads has one that it is at
     searched = next((look for look in reversed(looks) if look.is_searched), None)
     holder = None if searched is None else searched.holders[0]
     if holder is not None and searched is not None and 2 * holder.reached < searched.alive:

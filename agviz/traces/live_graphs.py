@@ -40,7 +40,7 @@ KEYS: Final = "keys"
 UNKNOWN: Final = "unknown"
 """Nothing was counted, after a count had found something: that would have taken too long."""
 
-_LEAST: Final = 3
+LEAST_ALIVE: Final = 3
 """Graphs alive, and optimizer steps, of which something is said."""
 _LEAST_PASSES: Final = 8
 """The same in passes, of a program that has no optimizer."""
@@ -92,11 +92,11 @@ class LiveGraphsLook(NamedTuple):
     @property
     def is_growing(self) -> bool:
         """Whether half of all graphs are alive, and of several optimizer steps."""
-        if self.alive < _LEAST or 2 * self.alive < self.passes:
+        if self.alive < LEAST_ALIVE or 2 * self.alive < self.passes:
             return False
         if not self.steps:
-            return self.passes >= _LEAST_PASSES or self.created >= _LEAST
-        return 2 * self.alive_steps >= self.steps >= _LEAST
+            return self.passes >= _LEAST_PASSES or self.created >= LEAST_ALIVE
+        return 2 * self.alive_steps >= self.steps >= LEAST_ALIVE
 
     @property
     def is_searched(self) -> bool:
@@ -139,7 +139,7 @@ def is_rising(looks: Sequence[LiveGraphsLook]) -> bool:
         and 2 * last.created >= last.passes
         and all(
             look is not None
-            and look.alive >= _LEAST
+            and look.alive >= LEAST_ALIVE
             and 4 * last.alive * look.passes >= 3 * look.alive * last.passes
             for look in before
         )

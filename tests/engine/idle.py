@@ -30,7 +30,7 @@ def leftovers() -> list[str]:
         "a task in the caller's queue": not thread.local_ready_queue.empty(),
         "a pass that counts as running": ours.activity.passes != 0,
         "a one-node run": bool(native_run._thread.runs),
-        "the body of a host": native_run._thread.body is not None,
+        "the body of a host": bool(native_run._thread.bodies),
         "a pause of anomaly mode": native_run._anomaly_pause._calls != 0,
         "a pause of warnings": native_run._warn_always_pause._calls != 0,
         "multithreading turned off": not torch._C._is_multithreading_enabled(),
