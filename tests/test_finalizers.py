@@ -133,6 +133,19 @@ def test_thresholds_of_the_program_stay() -> None:
         gc.set_threshold(*before)
 
 
+def test_a_child_made_where_collections_are_held_off_collects() -> None:
+    before = gc.get_threshold()
+    try:
+        with finalizers.held_off():
+            finalizers._collector.forked()
+            assert gc.get_threshold() == before
+        with finalizers.held_off():
+            assert gc.get_threshold()[0] > 2**30
+        assert gc.get_threshold() == before
+    finally:
+        gc.set_threshold(*before)
+
+
 def test_a_bell_wakes_who_waits() -> None:
     bell = finalizers.Bell()
     assert not bell.wait(0.001)

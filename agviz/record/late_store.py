@@ -22,6 +22,7 @@ from agviz.record.journal import Journal
 from agviz.record.new_file import remove
 from agviz.record.stores import Store
 from agviz_engine.emissions import clock
+from agviz_engine.finalizers import held_off
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +146,8 @@ class _Clock:
 
     def _run(self) -> None:
         while (store := self._next()) is not None:
-            store.flush()
+            with held_off():
+                store.flush()
 
     def _next(self) -> LateStore | None:
         """Wait for the next that is due and still records; None: there is none."""

@@ -61,7 +61,7 @@ class _Collector:
         """Have the program's threads collect again; nothing is made after that."""
         self._lock.acquire()
         try:
-            self._holders -= 1
+            self._holders = max(0, self._holders - 1)  # a handler may have forked meanwhile
             if not self._holders and gc.get_threshold() == self._ours:  # else the program set it
                 gc.set_threshold(*self._found)
         finally:
@@ -79,7 +79,8 @@ class _Collector:
 
 
 _collector = _Collector()
-os.register_at_fork(after_in_child=_collector.forked)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_collector.forked)
 
 
 @contextlib.contextmanager
