@@ -139,22 +139,20 @@ def no_use(trace: Trace) -> NoUse | None:
     first, last = passes[0].id, passes[-1].id
     if trace.passes_before(first) or trace.optimizer_steps_before(first):
         return None  # what came before is not known
-    # A program may train something else first: what counts is the loop of the last pass.
-    loop = visible(trace.call_site(last))
-    alike = [task.id for task in passes if visible(trace.call_site(task.id)) == loop]
-    # It may also have put other parameters into its model, adapters for example.
-    names = {row.name for row in trace.parameters(last)}
+    # A program may train something else first, or put adapters into its model: what counts is the
+    # loop of the last pass, from where the parameters are all there.
+    loop, every = visible(trace.call_site(last)), [task.id for task in passes]
+    norms = {row.name: row.norm for row in trace.parameters(last)}
     begins = bisect_left(
-        alike, True, key=lambda task: names <= {row.name for row in trace.parameters(task)}
+        every, True, key=lambda task: norms.keys() <= {row.name for row in trace.parameters(task)}
     )
-    first = alike[begins] if begins < len(alike) else first
+    first = next(task for task in every[begins:] if visible(trace.call_site(task)) == loop)
     steps = trace.optimizer_steps_before(last) - trace.optimizer_steps_before(first)
     if steps < _LEAST_STEPS:
         return None
     held = {row.name for row in trace.held_parameters() if row.name}
     began = {row.parameter: row for row in why(trace, graph_task=first)}
     answer = why(trace)
-    norms = {row.name: row.norm for row in trace.parameters(last)}
     lasting = [
         row
         for row in answer

@@ -26,8 +26,8 @@ _LEAST: Final = 3
 _MOST_STEPS: Final = 24
 _SAME: Final = 1.03
 """Times as large at most as what is the same but for rounding, of bfloat16, too."""
-_TINY: Final = 1e-3
-"""Of the scale, where next to nothing of a gradient is left."""
+SHRUNK: Final = 1e-3
+"""Of the gradient that a pass computed, where little of it reaches the step."""
 _LEAST_SCALE: Final = 1024.0
 """A smaller factor may be the weight of a loss."""
 
@@ -92,7 +92,7 @@ def clipped_while_scaled(
         scale = rows[0][2]
         is_given = any(math.isclose(bounds[0], limit, rel_tol=_SAME - 1) for limit in limits)
         # Of another number, or none in the text, one so small as what is left is meant nowhere.
-        is_tiny = bounds[0] < _TINY * scale and not is_told
+        is_tiny = bounds[0] < SHRUNK * scale and not is_told
         is_some = right[0] * _SAME < norms[0] < right[0] * scale / _SAME
         # Of a norm that is unscaled, another part would be left at each step.
         others = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.scaling import clipped_while_scaled, left_at_steps
+from agviz.analysis.steps.scaling import SHRUNK, clipped_while_scaled, left_at_steps
 from agviz.analysis.steps.source_calls import BEYOND, calls, clips, in_loop, is_clip, near, used_up
 from agviz.traces.rows import visible
 from agviz.words.units import plural
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 _LEAST: Final = 3
 _LEFT: Final = 0.01
 """Of what a step changed, where it is taken back."""
-_SHRUNK: Final = 1e-3
-"""Of the gradient that a pass computed, where little of it reaches the step."""
 _STILL: Final = 1e-5
 """Of a parameter's norm, where a step changes next to nothing."""
 _BOUNDING: Final = (".clamp_", ".clamp_max_", ".clamp_min_", ".clip_", ".relu_")
@@ -34,8 +32,6 @@ _LARGE: Final = 1e4
 _MOST_OPS: Final = 2_000
 _BESIDE: Final = 4
 """Passes before and after one, among which others may have a loss scale."""
-_SAME: Final = 1.03
-"""Times as large at most as what is the same but for rounding, of bfloat16, too."""
 _ABOUT: Final = 0.5
 """Of what a loss scale leaves of a gradient: clipping may take some more."""
 
@@ -277,7 +273,7 @@ def _left(run: RunSteps, each: Stepping) -> _Left | None:
         return None
     looked_at = list(itertools.islice(left_at_steps(run, each), 2 * _LEAST))
     share = max((max(parts) for parts, *_ in looked_at), default=0.0)
-    if len(looked_at) < _LEAST or share > _SHRUNK:
+    if len(looked_at) < _LEAST or share > SHRUNK:
         return None
     largest = max(max(known.values()) / scale for _, known, scale, _ in looked_at)
     *_, scale, seen = looked_at[-1]
