@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from agviz.record.check_forward import CheckForward
     from agviz.record.elements.keeper import ElementKeeper
+    from agviz.record.thinning import Thinning
     from agviz_engine import DevicePolicy, events
     from agviz_engine.engines import ChosenEngine
 
@@ -84,6 +85,7 @@ class Recording(Instrument):
         self.provenance = Provenance() if self.options.provenance else None
         self.grad_mode = GradMode()
         self.step_observer = StepObserver(self.names, self.provenance)
+        self._thinning: Thinning | None = None
         self._steps: OptimizerSteps | None = None
         self._elements: ElementKeeper | None = None
         self.forward: CheckForward | None = None
@@ -154,6 +156,7 @@ class Recording(Instrument):
             provenance=self.provenance,
             max_bytes=options.limit,
             timeout=options.timeout,
+            thinned=str(options.thinned or ""),
             replace=self._replace or self.path == beside(self.path),
             **self._about,
         )
@@ -196,6 +199,7 @@ class Recording(Instrument):
                 nonfinite_check=self.options.values != "none" or NONFINITE in self.options.on,
             )
         )
+        self._thin(registry)
         _active.append(self)
         packing_hooks.start()
         self._installed.callback(packing_hooks.stop)
@@ -235,6 +239,17 @@ class Recording(Instrument):
         if self.recorder is not None:
             self.say_remark()
         return True
+
+    def _thin(self, registry: Registry) -> None:
+        """Leave calls of backward out, where that was chosen."""
+        plan = self.options.thinned
+        if plan is None or registry.sampler is not None:
+            return
+        from agviz.record.thinning import Thinning
+
+        self._thinning = Thinning(plan, lambda: self.recorder, self.provenance)
+        registry.sampler = self._thinning
+        self._installed.callback(setattr, registry, "sampler", None)
 
     def _keep_elements(self) -> None:
         from agviz.record.elements.keeper import ElementKeeper
@@ -401,6 +416,8 @@ class Recording(Instrument):
     def _stepped(
         self, number: int, optimizer: Any, *, is_guarded: bool, begin_ns: int | None, thread: int
     ) -> None:
+        if self._thinning is not None:
+            self._thinning.stepped(optimizer)
         if self.recorder is not None:
             self.recorder.stepped(
                 number, optimizer, is_guarded=is_guarded, begin_ns=begin_ns, thread=thread

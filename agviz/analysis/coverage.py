@@ -1,4 +1,4 @@
-"""Which of the backward passes that were recorded are in the file, in words."""
+"""Which of the program's backward passes are in the file, in words."""
 
 from __future__ import annotations
 
@@ -21,15 +21,23 @@ class Coverage(NamedTuple):
     """In the file, with some left out before and after them: they failed or were not finite."""
     last: int
     """In the file, after all that were left out."""
+    thinned: str = ""
+    """Which passes were recorded at all, where not all were, in words."""
 
     @property
     def left_out(self) -> int:
-        """No longer in the file."""
+        """Not in the file."""
         return self.recorded - self.first - self.between - self.last
 
     def __str__(self) -> str:
         if not self.left_out:
             return ""
+        if self.thinned:
+            kept = self.recorded - self.left_out
+            return (
+                f"of {backward_passes(self.recorded, 0)} the file has {kept:,}: {self.thinned} were"
+                " recorded, the others ran on torch's own engine, unseen; --agviz=on records all"
+            )
         between = f", {self.between:,} between that failed or were not finite" * (self.between > 0)
         return (
             f"of {backward_passes(self.recorded, 0)} the file keeps the"
@@ -47,4 +55,5 @@ def coverage(trace: Trace) -> Coverage:
     first = bisect_left(kept, gone[0].first)
     last = len(kept) - bisect_right(kept, gone[-1].last)
     recorded = len(kept) + sum(each.passes for each in gone)
-    return Coverage(recorded, first, len(kept) - first - last, last)
+    between = len(kept) - first - last
+    return Coverage(recorded, first, between, last, trace.meta.thinned)

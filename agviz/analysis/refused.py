@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import parsed
 from agviz.traces.rows import visible
-from agviz_engine.events import NO_GRAPH_TASK
+from agviz_engine.events import LEFT_OUT, NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,6 +54,8 @@ class RefusedCall:
     """Whether the forward was recorded."""
     count: int = 1
     """How many calls were refused in all."""
+    is_left_out: bool = False
+    """Whether it was a pass that began, and was not to be recorded: ``graph_task``."""
 
     @property
     def frame(self) -> Frame | None:
@@ -65,6 +67,8 @@ class RefusedCall:
     @property
     def heading(self) -> str:
         """What was refused, and why."""
+        if self.is_left_out:
+            return f"backward pass {self.graph_task}, which was not recorded, raised {self.error}"
         after = "" if self.graph_task is None else f" after backward pass {self.graph_task}"
         return f"a call of backward{after} was refused: {self._why()}"
 
@@ -88,7 +92,12 @@ class RefusedCall:
     def _sentences(self) -> Iterator[str]:
         call = "" if self.call is None else f" at {self.call}"
         said = " ".join(self.message.split())
-        yield f"It was called{call}; torch said: {said or self.error}."
+        yield f"It was called{call}; torch said: {(said or self.error).removesuffix('.')}."
+        if self.is_left_out:
+            yield (
+                "So many passes came before it that only some were recorded; --agviz=on records"
+                " all, and names the node and the line of the forward that it failed for."
+            )
         if _NO_GRAPH in self.message:
             yield from self._about_no_graph()
         elif _NOT_SCALAR in self.message:
@@ -189,6 +198,7 @@ def refused(trace: Trace) -> RefusedCall | None:
             graphless=_graphless(trace, last.graph_task) if last.grad_enabled else None,
             is_recorded=is_recorded,
             count=len(calls),
+            is_left_out=last.reason == LEFT_OUT,
         )
     return _by_python(trace)
 

@@ -109,6 +109,10 @@ class LateStore(Store):
         self._under_way.add(event.graph_task)
         self.begun = event.graph_task + 1
 
+    def skip(self, graph_task: int) -> None:
+        """Count it."""
+        self.begun = graph_task + 1
+
     def end(self, graph_task: int, *, has_failed: bool) -> None:  # noqa: ARG002
         """Add up how long passes took."""
         if graph_task in self._under_way:

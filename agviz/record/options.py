@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from agviz.errors import AgvizError
 from agviz.record.capture_level import LEVELS, CaptureLevel
@@ -45,6 +45,24 @@ def engine_asked_for() -> str:
     return said
 
 
+class SomePasses(NamedTuple):
+    """Which calls of backward are recorded."""
+
+    first: int = 100
+    """So many of the first."""
+    few: int = 8
+    """After that, so many in a row."""
+    every: int = 512
+    """Of so many."""
+
+    def has(self, number: int) -> bool:
+        """Whether a call is recorded, counted from 0 without reentrant ones."""
+        return number < self.first or (number - self.first) % self.every >= self.every - self.few
+
+    def __str__(self) -> str:
+        return f"the first {self.first} and then {self.few} of each {self.every}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What to record.
@@ -55,6 +73,8 @@ class Options:
 
     steps: range | None = None
     """Calls of backward, counted from 0 without reentrant ones; None: all."""
+    thinned: SomePasses | None = None
+    """Which calls of backward are recorded of a program that makes very many; None: all."""
     nodes: re.Pattern[str] | None = None
     """Only the events of nodes in whose name, parameter or module this is found."""
     values: CaptureLevel = "health"

@@ -177,6 +177,11 @@ class Provenance:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether stacks are captured."""
+        return self._is_listening
+
     def start(self) -> None:
         """Capture the stack of every node that is made from now on, on all threads."""
         if not self._is_listening:

@@ -41,6 +41,7 @@ from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store, StreamStor
 from agviz.record.watchdog import Watchdog
 from agviz.record.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
 from agviz.traces import codec
+from agviz.traces.left_out import LeftOut
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.optimizer_steps import OptimizerStep
 from agviz.traces.roots import Roots
@@ -48,7 +49,7 @@ from agviz.traces.run_facts import ForwardCalls
 from agviz_engine import events
 from agviz_engine.emissions import CHECKED
 from agviz_engine.errors import comes_from_outside, text_of
-from agviz_engine.events import CPU_QUEUE, NO_GRAPH_TASK
+from agviz_engine.events import CPU_QUEUE, LEFT_OUT, NO_GRAPH_TASK
 from agviz_engine.instruments import Instrument, Live, own_packages
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Recorder(Instrument):
             under way has room, the recording ends. None: no limit.
         timeout: write what the threads are doing, and call ``file.when_timed_out``, when a graph
             task has been under way for so many seconds; None: never.
+        thinned: which calls of backward somebody chooses to record, in words; empty: all.
         script: what is being run, for the reader; ``sys.argv[0]`` by default.
         argv: its arguments; ``sys.argv[1:]`` by default.
         replace: whether an older trace of this name may be replaced.
@@ -127,6 +129,8 @@ class Recorder(Instrument):
     """Knows where the program turned gradients off."""
     steps: StepObserver | None = None
     """Knows what optimizers hold, find and leave behind."""
+    _left_out: LeftOut | None = None
+    """The last calls in a row that were not recorded, on their way to the file."""
     isolator: NodeIsolator | None = None
     elements: ElementKeeper | None = None
     """Knows which elements are not finite."""
@@ -149,6 +153,7 @@ class Recorder(Instrument):
         nodes: re.Pattern[str] | None = None,
         max_bytes: int | None = None,
         timeout: float | None = None,
+        thinned: str = "",
         script: str | None = None,
         argv: list[str] | None = None,
         replace: bool = True,
@@ -190,6 +195,7 @@ class Recorder(Instrument):
             "agviz": __version__,
             "engine": "",
             "choice": ", ".join(filter(None, (self.store.choice, str(self._selection)))),
+            "thinned": thinned,
             "check_forward": check_forward,
             "values": values,
             "values_stopped": "",
@@ -241,6 +247,7 @@ class Recorder(Instrument):
 
     def close(self) -> None:
         """Write what is left and complete the file; a second call has no effect."""
+        self._keep_left_out()
         if self.steps is not None and self.is_recording:
             self._keep(self.steps.look())
         if self.ranks is not None:
@@ -315,6 +322,7 @@ class Recorder(Instrument):
         Returns:
             False where that took more than ``timeout`` seconds or recording has stopped.
         """
+        self._keep_left_out()
         self.store.flush()
         return self.file.flush(timeout)
 
@@ -365,6 +373,48 @@ class Recorder(Instrument):
     def wants(self, graph_task: int) -> bool:
         """Whether the events of a graph task that has begun are kept."""
         return self.is_recording and self._selection.has(graph_task)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it records, and nobody else observes the engine."""
+        registry = self.registry
+        return self.is_recording and registry is not None and registry.instruments == (self,)
+
+    def leave_out(self, graph_task: int) -> None:
+        """A call of backward begins that is not recorded.
+
+        Args:
+            graph_task: the id that it would have.
+        """
+        self._outermost = self._last_begun = graph_task
+        first, passes = (graph_task, 0) if self._left_out is None else self._left_out[::2]
+        self._left_out = LeftOut(first, graph_task, passes + 1, 0)
+        self._watchdog.moved = True
+        self.store.skip(graph_task)
+        if self.steps is not None:
+            self.steps.is_paused = True
+        if self._names is not None:
+            self._names.take_calls()
+
+    def goes_on(self) -> None:
+        """The next call of backward is recorded."""
+        self._keep_left_out()
+        if self.steps is not None:
+            self.steps.is_paused = False
+
+    def was_not_finite(self, parameter: Tensor) -> None:
+        """Keep that a pass that was left out gave a parameter a gradient that is not finite."""
+        from agviz_engine.emit import Emitter
+
+        if self.registry is not None:
+            name = self._names.parameter(parameter) if self._names is not None else None
+            said = f"{LEFT_OUT}, with NaN or infinities in the gradient of {name or 'a parameter'}"
+            Emitter(self.registry).delegated(said)
+
+    def _keep_left_out(self) -> None:
+        left_out, self._left_out = self._left_out, None
+        if left_out is not None and self.is_recording:
+            self.store.side(left_out)
 
     def stepped(
         self, number: int, optimizer: Any, *, is_guarded: bool, begin_ns: int | None, thread: int

@@ -201,11 +201,18 @@ class Retention:
             self._note(each)
         return chosen
 
+    def never_had(self, passes: LeftOut) -> list[LeftOut]:
+        """Passes in a row were not recorded; all that are left out."""
+        self._add(passes)
+        return self.left_out
+
     def _note(self, gone: Pass) -> None:
         number = gone.tasks[0]
         del self._present[bisect_left(self._present, number)]
-        place = bisect_left(self.left_out, (number,))
-        new = LeftOut(number, number, 1, len(gone.tasks) - 1)
+        self._add(LeftOut(number, number, 1, len(gone.tasks) - 1))
+
+    def _add(self, new: LeftOut) -> None:
+        place = bisect_left(self.left_out, new)
         if place < len(self.left_out) and self._is_whole(new, self.left_out[place]):
             new = _joined(new, self.left_out.pop(place))
         if place and self._is_whole(self.left_out[place - 1], new):

@@ -22,6 +22,7 @@ from agviz.traces.codec import (
     NONFINITE_COLUMNS,
     OBJECT_COLUMN,
 )
+from agviz.traces.left_out import LeftOut
 from agviz.traces.native_calls import NativeCall
 from agviz_engine.emissions import CHECKED
 from agviz_engine.events import NO_GRAPH_TASK
@@ -201,7 +202,7 @@ class RingStore(Store):
             flight.journal.keep((), numbers)
 
     def _keep_side(self, thing: SideRow) -> None:
-        if isinstance(thing, Introduction | NativeCall):
+        if isinstance(thing, Introduction | NativeCall | LeftOut):
             self._file.side.append(thing)
             return
         with self._file.lock:

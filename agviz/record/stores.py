@@ -75,6 +75,9 @@ class Store:
     def end(self, graph_task: int, *, has_failed: bool) -> None:
         """No more of its rows come."""
 
+    def skip(self, graph_task: int) -> None:
+        """A call of backward is not recorded that would have this id."""
+
     def flush(self) -> None:
         """See that there is a file for what is kept."""
 

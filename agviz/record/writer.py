@@ -26,6 +26,7 @@ from agviz.record.tensor_types import TensorTypes
 from agviz.traces import codec, schema
 from agviz.traces.held import LetGo
 from agviz.traces.intervals import Moments
+from agviz.traces.left_out import LeftOut
 from agviz.traces.roots import Roots
 from agviz.traces.stacks import Stacks
 from agviz.words.safe import storable
@@ -172,6 +173,7 @@ SideRow: TypeAlias = (
     "Graph | Origins | SavedHealth | Parameters | ForwardOps | Introduction"
     " | CallSite | Modified | Dump | Raised | NativeCall | Roots | OptimizerStep | Held | LetGo"
     " | ForwardCalls | Isolated | LocatedElements | OfRank | LiveGraphsLook | HookCount | StepRow"
+    " | LeftOut"
 )
 """What goes to the file next to the rows of events."""
 
@@ -230,6 +232,7 @@ class Writer:
             Roots: self._write_roots,
             Introduction: self._introduce,
             LetGo: self._let_go,
+            LeftOut: self._leave_out,
         }
 
     def write(
@@ -524,6 +527,14 @@ class Writer:
         self._database.execute(
             "UPDATE held SET end_t = ? WHERE id = ?", (gone.since_ns, gone.number)
         )
+
+    def _leave_out(self, passes: LeftOut) -> None:
+        """Note passes that were not recorded."""
+        known = [passes]
+        if self.retention is not None:
+            known = self.retention.never_had(passes)
+            self._database.execute("DELETE FROM left_out")
+        self._insert("left_out", list(chain.from_iterable(known)), columns=len(passes))
 
     def _write_origins(self, origins: Origins) -> None:
         task = origins.graph_task

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from agviz.after_import import after_import
 from agviz.errors import AgvizError
 from agviz.record.late_store import LateStore
-from agviz.record.options import Options
+from agviz.record.options import Options, SomePasses
 from agviz.recording import Recording, in_the_way
 from agviz.testing.slug import TEARDOWN, TestPart
 from agviz.traces.dumps import TIMEOUT
@@ -95,6 +95,7 @@ class Attempt:
                 provenance=False,
                 engine=choice.engine,
                 max_bytes=max_bytes,
+                thinned=None if choice.needs_all_passes else SomePasses(),
             ),
             patience=0.0 if choice.mode == "on" else PATIENCE,
             script=run.test,

@@ -53,6 +53,9 @@ class Choice:
     check_forward: bool = False
     fail_on: frozenset[str] = frozenset()
     max_norm: float | None = None
+    needs_all_passes: bool = True
+    """Whether each backward pass is looked at or compared, or the trace was asked for: then none of
+    many is left out."""
 
 
 def read_settings(config: pytest.Config) -> PluginSettings:
@@ -137,8 +140,11 @@ def read_choice(item: pytest.Item, settings: PluginSettings) -> Choice:
         raise pytest.UsageError(f"max_norm={max_norm!r} is no number from 0 on")
     if values == "none" and (fail_on or max_norm is not None):
         raise pytest.UsageError("fail_on and max_norm need the values of gradients")
+    mode = _one_of(MODES, "mode", given.get("mode", mode))
+    needs_all = asks or check_forward or mode == "on" or settings.baseline is not None
     return Choice(
-        mode=_one_of(MODES, "mode", given.get("mode", mode)),
+        mode=mode,
+        needs_all_passes=needs_all,
         values=cast("CaptureLevel", values),
         engine=settings.engine,
         check_forward=check_forward,

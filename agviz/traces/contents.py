@@ -79,6 +79,7 @@ class Contents:
                 agviz=clean(_is_a(str, facts["agviz"])),
                 engine=clean(_is_a(str, facts["engine"])),
                 choice=clean(_is_a(str, facts["choice"])),
+                thinned=clean(_is_a(str, facts.get("thinned", ""))),  # earlier recordings lack it
                 check_forward=_is_a(bool, facts["check_forward"]),
                 values=clean(_is_a(str, facts["values"])),
                 values_stopped=clean(_is_a(str, facts["values_stopped"])),

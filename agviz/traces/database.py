@@ -54,8 +54,9 @@ _ALLOWED: Final = _EXPECTED | {
 class Database:
     """A trace file, open for reading. Raises TraceError for whatever is wrong with it."""
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: str | PathLike[str], before: int | None = None) -> None:
         self._path = Path(path)
+        self._before = before
         self.name = clean(os.fspath(path))
         self._check_file()
         self._connection = self._open()
@@ -269,14 +270,18 @@ class Database:
             is_known = formats.digest(found) in formats.FORMATS[version].schemas
         if not is_known:
             raise self.damaged("its tables are not those of a trace")
-        if version < schema.SCHEMA_VERSION:
-            self._see_as_today(version)
+        if version < schema.SCHEMA_VERSION or self._before is not None:
+            self._lay_views(version)
 
-    def _see_as_today(self, version: int) -> None:
-        """Lay views over the tables of an earlier format (Note [Earlier formats])."""
+    def earlier(self, graph_task: int) -> Database:
+        """The same file, opened anew, as it was before a graph task began."""
+        return Database(self._path, graph_task)
+
+    def _lay_views(self, version: int) -> None:
+        """Lay views over the tables of an earlier format, or moment (Note [Earlier formats])."""
         try:
             self._connection.execute("PRAGMA query_only = OFF")
-            for statement in formats.views(version):
+            for statement in formats.views(version, self._before):
                 self._connection.execute(statement)
             self._connection.execute("PRAGMA query_only = ON")
         except _FAILURES as error:

@@ -69,13 +69,23 @@ def digest(rows: Iterable[tuple[object, ...]]) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def views(format_: int) -> Iterator[str]:
-    """Statements that have a connection see the tables of a format as those of today."""
+def views(format_: int, before: int | None = None) -> Iterator[str]:
+    """Statements that have a connection see the tables of a format as those of today.
+
+    Args:
+        format_: of the file.
+        before: have it see what had been recorded before this graph task, and no more; None: all.
+    """
     of_file = {name: f"main.{name}" for name in schema.TABLES}
     now = dict(of_file)
     for number in range(format_, schema.SCHEMA_VERSION):
         later = FORMATS[number].later
         now |= {name: f"({query.format_map(now)})" for name, query in later.items()}
+    if before is not None:
+        steps = f"(SELECT id FROM {now['optimizer_step']} WHERE graph_task < {before:d})"  # noqa: S608 - ours
+        for name, condition in schema.EARLIER.items():
+            wanted = condition.format(graph_task=before, steps=steps)
+            now[name] = f"(SELECT * FROM {now[name]} WHERE {wanted})"  # noqa: S608 - ours
     for name, source in now.items():
         if source != of_file.get(name):
             yield f"CREATE TEMP VIEW {name} AS SELECT * FROM {source}"  # noqa: S608 - ours

@@ -1,4 +1,4 @@
-"""Which backward passes are no longer in a file, so that it keeps within its size."""
+"""Which backward passes are not in a file: for its size, or because only some were recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class LeftOut(NamedTuple):
-    """Backward passes that were recorded, and then left out.
+    """Backward passes that were recorded and then left out, or that were not recorded.
 
     Of all that the program called from the first of them up to the last, none is in the file.
     """

@@ -136,6 +136,7 @@ class Trace:
         self._version = database.version()
         self._known_timeline: Timeline | None = None
         self._known_facts: TaskFacts | None = None
+        self._known_beginning: Trace | None = None
         self._read_anew()
 
     @classmethod
@@ -162,6 +163,8 @@ class Trace:
 
     def close(self) -> None:
         """Let go of the file; a second call has no effect."""
+        if self._known_beginning is not None:
+            self._known_beginning.close()
         self._database.close()
 
     def forget(self) -> None:
@@ -213,11 +216,21 @@ class Trace:
 
     @property
     def left_out(self) -> list[LeftOut]:
-        """Backward passes that were recorded, and are no longer in the file, so that it is small.
+        """Backward passes that are not in the file: so that it is small, or never recorded.
 
         Each row is of passes that were called one after another; they come in order.
         """
         return left_out.read(self._database)
+
+    @property
+    def beginning(self) -> Trace:
+        """The run before the first pass that was left out: all of that is there; else this."""
+        gone = self.left_out
+        if not gone:
+            return self
+        if self._known_beginning is None:
+            self._known_beginning = Trace(self._database.earlier(gone[0].first))
+        return self._known_beginning
 
     def passes_before(self, graph_task: int) -> int:
         """How many backward passes were recorded before one, left out or not; reentrant ones apart.

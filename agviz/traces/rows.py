@@ -114,6 +114,9 @@ class Meta(NamedTuple):
     are inferred (:data:`agviz_engine.events.INFERRED`); empty: none was at work yet."""
     choice: str
     """What was recorded where not all was, in words; empty where everything was."""
+    thinned: str
+    """Which backward passes were recorded of so many that the others were left out: ``the first 100
+    and then 8 of each 512``; empty: all."""
     check_forward: bool
     """Whether the torch functions were recorded that the program called."""
     values: str

@@ -74,8 +74,9 @@ CREATE TABLE graph_task (
     withdrawn INTEGER              -- seq of InferenceWithdrawn: nothing of queues and dependencies
                                    -- is known from there on; NULL: did not happen
 )""",
-    # Backward passes that were recorded, and then left out to keep the file within its size: of the
-    # graph tasks without a parent from the first up to the last, none is in the file.
+    # Backward passes that were recorded, and then left out to keep the file within its size, or not
+    # recorded, where only some were to be (``thinned`` in ``meta``): of the graph tasks without a
+    # parent from the first up to the last, none is in the file.
     "left_out": """
 CREATE TABLE left_out (
     first INTEGER PRIMARY KEY,     -- graph task
@@ -712,6 +713,20 @@ OF_GRAPH_TASK = tuple(
     if "PRIMARY KEY (graph_task" in statement or "graph_task INTEGER PRIMARY KEY" in statement
 )
 """Tables whose rows belong to one graph task each."""
+
+EARLIER = {
+    "graph_task": "id < {graph_task}",
+    "optimizer_step": "graph_task < {graph_task}",
+    "native_call": "graph_task < {graph_task}",
+    "live_graphs": "graph_task < {graph_task}",
+    "not_finite": "graph_task BETWEEN 0 AND {graph_task} - 1",
+    "step_fact": "step IN {steps}",
+    "step_sample": "step IN {steps}",
+    "held_parameter": "since IN {steps}",
+    "left_out": "0",
+    "run": "0",
+}
+"""Of tables about a whole run: which rows were there before a graph task began."""
 
 COMPUTED, PUSHED, POPPED = range(1, 4)
 FAILED, SKIPPED, HOOK_CALLED = range(6, 9)

@@ -36,6 +36,9 @@ GONE_BACK = "GoBack"
 """``error`` of the ``GraphTaskFailed`` of a graph task whose pass went back, and goes on as another
 one (:mod:`agviz_engine.rewind`)."""
 
+LEFT_OUT = "left out of the recording"
+"""How the ``reason`` of ``Delegated`` begins where nobody wanted to observe a call."""
+
 NO_GRAPH_TASK = -1
 """``graph_task`` of an event that belongs to no GraphTask."""
 

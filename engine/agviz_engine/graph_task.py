@@ -33,6 +33,11 @@ multithreading disabled, e.g. by running:
 _next_id: Callable[[], int] = itertools.count().__next__
 
 
+def left_out_id() -> int:
+    """The id that a graph task would have had which is left out."""
+    return _next_id()
+
+
 class Capture(NamedTuple):
     """An incoming gradient that ``grad()`` returns (``ExecInfo::Capture``)."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from agviz_engine.emissions import JOURNALED
@@ -263,6 +263,18 @@ class Isolator(Protocol):
         """
 
 
+class Sampler(Protocol):
+    """Chooses among the calls of backward and grad."""
+
+    def wants(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call that no other is around is observed.
+
+        Args:
+            args: of ``run_backward``, unchecked.
+            kwargs: the same.
+        """
+
+
 _generations = itertools.count(1)
 
 
@@ -328,6 +340,8 @@ class Registry:
 
     def __init__(self) -> None:
         self._instruments: tuple[Instrument, ...] = ()
+        self.sampler: Sampler | None = None
+        """Chooses the calls of backward that are observed; None: all are."""
         self.generation = next(_generations)
         """Another with every instrument that comes or goes, and of no other registry; threads
         announce themselves anew."""

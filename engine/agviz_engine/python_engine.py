@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from agviz_engine import deep_graphs, interrupt, native_run
+from agviz_engine import deep_graphs, interrupt, left_out, native_run
 from agviz_engine.backward_call import CAPTURED, UNJUDGED, parse, unseen_by_dynamo, why_native
 from agviz_engine.gradient_edge import holders, root_edge
 from agviz_engine.located_node import base_of
@@ -53,6 +53,9 @@ class PythonEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
             RuntimeError, TypeError: an argument does not fit.
             BaseException: whatever a node or hook raised, unchanged.
         """
+        is_within = current().current_graph_task is not None
+        if left_out.leaves_out(self.engine.registry, args, kwargs, is_within=is_within):
+            return left_out.run(self.engine.emit, native_run.ENGINE.run_backward, args, kwargs)  # type: ignore[no-any-return]
         with interrupt.held_back():
             call = parse(args, kwargs)
             reason = UNJUDGED if call is None else why_native()

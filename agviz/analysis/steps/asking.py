@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.below_zero import below_zero
@@ -24,9 +25,11 @@ from agviz.analysis.steps import (
     spoiling,
     still,
     undoing,
+    unseen,
     weighing,
 )
 from agviz.analysis.steps.run import RunSteps
+from agviz.words.units import backward_passes
 
 if TYPE_CHECKING:
     from agviz.analysis.steps.finding import StepFinding
@@ -52,13 +55,24 @@ _WITHOUT_EFFECT: Final = _OF_A_PART - {"held twice", "not clipped", "sharing", "
 
 
 def found_in_steps(trace: Trace) -> list[StepFinding]:
-    """What is wrong with the steps of a run; empty where only a part of it was recorded.
+    """What is wrong with the steps of a run; empty where only some passes were chosen.
+
+    Where passes were left out, it is that of the run before the first of them.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial or trace.left_out:
+    if trace.meta.partial:
         return []
+    found = _found(trace.beginning)
+    if trace.beginning is not trace:
+        count = backward_passes(len(trace.beginning.graph_tasks.outermost.ids), 0)
+        said = f"That is of the first {count}, before any was left out."
+        found = [replace(one, paragraph=f"{one.paragraph} {said}") for one in found]
+    return [*unseen.unseen(trace), *found]
+
+
+def _found(trace: Trace) -> list[StepFinding]:
     run = RunSteps(trace)
     causes = [
         *idling.idle(run),
@@ -112,4 +126,4 @@ def note_on_steps(trace: Trace) -> str:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    return "" if trace.meta.partial or trace.left_out else holding.note(RunSteps(trace))
+    return "" if trace.meta.partial else holding.note(RunSteps(trace.beginning))

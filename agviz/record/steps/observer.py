@@ -114,6 +114,8 @@ class StepObserver:
         self._passes = 0
         self._looks = 0
         self._is_over = False
+        self.is_paused = False
+        """Whether steps follow passes that are not recorded: nothing is said of them."""
         self._unseen: Callable[..., Any] | None = None
         """Does what :meth:`_act` does where compiled code may call it; None: it does not listen."""
         self._held_back: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
@@ -155,7 +157,8 @@ class StepObserver:
 
     def called(self, optimizer: Any) -> None:
         """A step begins."""
-        self._guarded(self._called, optimizer)
+        if not self.is_paused:
+            self._guarded(self._called, optimizer)
 
     def stepped(self, optimizer: Any, number: int, graph_task: int) -> list[StepRow]:
         """A step has returned; what is to be written of it.
@@ -165,7 +168,21 @@ class StepObserver:
             number: of the step.
             graph_task: the last outermost one that had begun; -1: none.
         """
+        if self.is_paused:
+            self._stepped_unseen(optimizer, number)
+            return []
         return self._guarded(self._stepped, optimizer, number, graph_task) or []
+
+    def _stepped_unseen(self, optimizer: Any, number: int) -> None:
+        """Note which step it was that wrote the parameters last, and no more."""
+        of = self._optimizers.get(optimizer)
+        if of is not None and not self._is_over:
+            held = _held(optimizer)
+            of.is_stepping = False
+            of.step, of.versions = number, [one._version for one in held]
+            of.identities = tuple(map(id, held))
+            of.reached.clear()
+            of.sample.forget()
 
     def pass_begun(self) -> None:
         """An outermost backward pass begins."""
@@ -231,7 +248,7 @@ class StepObserver:
 
     def _stepped(self, optimizer: Any, number: int, graph_task: int) -> list[StepRow]:
         of = self._of(optimizer)
-        if not of.is_stepping:  # the recording began meanwhile
+        if not of.is_stepping:  # the recording began meanwhile, or goes on
             return []
         of.is_stepping = False
         held = _held(optimizer)

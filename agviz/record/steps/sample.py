@@ -54,6 +54,10 @@ class StepSample:
         self._net: list[float | None] = []
         self._last: _Last | None = None
 
+    def forget(self) -> None:
+        """Steps follow of which nothing is measured."""
+        self._last = None
+
     def called(self, parameters: Sequence[Tensor], identities: tuple[int, ...]) -> None:
         """The step begins.
 

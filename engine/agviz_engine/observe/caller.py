@@ -7,12 +7,14 @@ of torch that calls the engine.
 
 from __future__ import annotations
 
+import functools
 import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType
 
 
 def call_as_caller(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -24,9 +26,7 @@ def call_as_caller(function: Callable[..., Any], *args: Any, **kwargs: Any) -> A
     frame: Any = sys._getframe(1)
     while str(frame.f_globals.get("__package__")).startswith("agviz_engine"):
         frame = frame.f_back
-    code = cast("FunctionType", _call).__code__.replace(
-        co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno
-    )
+    code = _code_at(frame.f_code.co_filename, frame.f_lineno)
     alias = FunctionType(code, frame.f_globals)
     del frame
     try:
@@ -40,3 +40,10 @@ def call_as_caller(function: Callable[..., Any], *args: Any, **kwargs: Any) -> A
 
 
 _call = lambda function, args, kwargs: function(*args, **kwargs)  # noqa: E731 - all on one line
+
+
+@functools.lru_cache(maxsize=256)
+def _code_at(file: str, line: int) -> CodeType:
+    """That of :data:`_call`, as if it were on a line of a file."""
+    code = cast("FunctionType", _call).__code__
+    return code.replace(co_filename=file, co_firstlineno=line)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 from torch.autograd.variable import Variable
 
-from agviz_engine import deep_graphs, events, interrupt
+from agviz_engine import deep_graphs, events, interrupt, left_out
 from agviz_engine.backward_call import UNJUDGED, parse, unseen_by_dynamo, why_native
 from agviz_engine.device_policy import real_device
 from agviz_engine.emit import Emitter
@@ -76,7 +76,11 @@ class ObservingEngine(_C._ImperativeEngine):  # type: ignore[misc, name-defined]
         Raises:
             BaseException: whatever the native engine raises, unchanged.
         """
-        if _C._current_graph_task_id() != -1:
+        is_within = _C._current_graph_task_id() != -1
+        is_observed = is_within and self._under_way() is not None
+        if left_out.leaves_out(self.registry, args, kwargs, is_within=is_observed):
+            return left_out.run(self.emit, _native.run_backward, args, kwargs)
+        if is_within:
             return self._run(args, kwargs)
         with interrupt.held_back():
             return self._run(args, kwargs)
