@@ -328,6 +328,11 @@ class Recorder(Instrument):
 
     def dump(self, reason: str) -> None:
         """Have the file get soon what all threads are doing."""
+        if self._left_out is not None:
+            from agviz_engine import left_out
+
+            if left_out.is_under_way():
+                self._emit_left_out("under way")
         self.file.dump(reason)
 
     def ended_with(self, error: BaseException) -> None:
@@ -404,12 +409,14 @@ class Recorder(Instrument):
 
     def was_not_finite(self, parameter: Tensor) -> None:
         """Keep that a pass that was left out gave a parameter a gradient that is not finite."""
+        name = self._names.parameter(parameter) if self._names is not None else None
+        self._emit_left_out(f"NaN or infinities in the gradient of {name or 'a parameter'}")
+
+    def _emit_left_out(self, what: str) -> None:
         from agviz_engine.emit import Emitter
 
         if self.registry is not None:
-            name = self._names.parameter(parameter) if self._names is not None else None
-            said = f"{LEFT_OUT}, with NaN or infinities in the gradient of {name or 'a parameter'}"
-            Emitter(self.registry).delegated(said)
+            Emitter(self.registry).delegated(f"{LEFT_OUT}: {what}")
 
     def _keep_left_out(self) -> None:
         left_out, self._left_out = self._left_out, None

@@ -26,6 +26,11 @@ _under_way: list[None] = []
 """One for each call that is left out and under way."""
 
 
+def is_under_way() -> bool:
+    """Whether a call that is left out has not returned, on any thread."""
+    return bool(_under_way)
+
+
 def leaves_out(
     registry: Registry, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_within: bool
 ) -> bool:

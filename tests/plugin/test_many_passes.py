@@ -165,7 +165,7 @@ def test_some_passes_are_recorded_and_the_answer_says_so(pytester: pytest.Pytest
 
     said = [" ".join(section(output, f"test_nan{end}").split()) for end in ("", "_at_the_end")]
     assert all(each.startswith("NaN or infinities in the gradient of") for each in said)
-    assert "That pass was not recorded" in said[0]
+    assert "That pass was left out" in said[0]
     kept, gone = _passes(_trace(pytester, "test_nan"))
     assert kept == PLAN.first + 49  # those after it
     assert [passes for _, passes in gone] == [151]
@@ -204,3 +204,40 @@ def test_nothing_changes_for_the_program(pytester: pytest.Pytester, engine: str)
         told.append([line.lstrip(".") for line in lines if "SUM" in line or "WARNED" in line])
     assert len(told[0]) == 2
     assert told[1] == told[0]
+
+
+def test_a_pass_that_was_left_out_and_hangs_is_no_tick(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import time, torch
+
+        def test_hangs():
+            w = torch.ones(3, requires_grad=True)
+            for number in range(300):
+                loss = (w * 2).sum()
+                if number == 250:
+                    loss.register_hook(lambda g: time.sleep(60))
+                loss.backward()
+        """
+    )
+    timeout = ("--timeout=5", "--timeout-method=thread")
+    said = run(pytester, "--agviz=retain-on-failure", *timeout).stdout.str()
+    assert "backward pass 250 had not ended" in said
+    assert "That pass was left out" in said
+
+
+def test_a_subtest_says_what_ran_unseen(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("pytest", minversion="9", reason="subtests came with pytest 9")
+    pytester.makepyfile(
+        test_it=TRAINING
+        + """
+
+def test_it(subtests):
+    train(150)
+    with subtests.test("later"):
+        train(50)
+        assert False
+"""
+    )
+    said = run(pytester, "--agviz=retain-on-failure").stdout.str()
+    assert "no anomaly found in 0 backward passes; 50 backward passes ran unseen" in said
