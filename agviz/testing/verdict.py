@@ -97,7 +97,11 @@ def judge_passes(trace: Trace, first: int) -> Verdict:
     heading = f"no anomaly found in {backward_passes(len(passes), 0)}"
     if len(passes) > _MOST_PASSES:
         heading = f"no anomaly found in the first {_MOST_PASSES} of {len(passes):,} backward passes"
-    gone = sum(each.passes for each in trace.left_out if each.first >= first)
+    gone = sum(
+        min(each.passes, each.last + 1 - max(each.first, first))
+        for each in trace.left_out
+        if each.last >= first
+    )
     if gone:
         heading += f"; {backward_passes(gone, 0)} ran unseen, which --agviz=on records"
     return Verdict(outcome=Outcome.NOTHING_UNUSUAL, heading=heading, verb="view")

@@ -233,7 +233,9 @@ def test_a_subtest_says_what_ran_unseen(pytester: pytest.Pytester) -> None:
         + """
 
 def test_it(subtests):
-    train(150)
+    with subtests.test("early"):
+        train(150)
+        assert False
     with subtests.test("later"):
         train(50)
         assert False
