@@ -42,6 +42,7 @@ from agviz.measure.values import Health
 from agviz_engine.errors import comes_from_outside
 from agviz_engine.finalizers import held_off
 from agviz_engine.instruments import own_packages
+from agviz_engine.interrupt import held_back
 from agviz_engine.tensor_facts import (
     COMPRESSED,
     block_places,
@@ -127,13 +128,17 @@ class Plain:
 def unseen() -> Iterator[None]:
     """Note [Measuring must not be felt]; around calls of :func:`measure`.
 
-    No finalizer of the program strikes in it: autograd is out of force.
+    No finalizer of the program strikes in it, nor a handler of a signal: autograd is out of force.
+
+    Raises:
+        BaseException: what a handler that was held back raises at the end.
     """
     profiled = _profiler_enabled()
     if profiled:
         _C._autograd._enable_record_function(False)
     try:
         with (
+            held_back(),
             held_off(),
             _C._DisableFuncTorch(),
             _C.DisableTorchFunction(),

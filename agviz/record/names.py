@@ -198,7 +198,7 @@ class _Marked(NamedTuple):
 class _Thread:
     """What one thread is in, and was in."""
 
-    __slots__ = ("has_given", "is_timed", "marks", "places", "stack", "times_ns")
+    __slots__ = ("calls", "has_given", "is_timed", "marks", "stack")
 
     def __init__(self) -> None:
         self.stack: list[tuple[Module, _Place]] = []
@@ -207,18 +207,17 @@ class _Thread:
         """Whether it is known what the outermost call under way was given."""
         self.is_timed = False
         """Whether the outermost call under way is part of a forward: no node or hook made it."""
-        self.times_ns: list[int] = []
-        self.places: list[_Place | None] = []
-        """What :class:`ModuleCalls` holds, since the last pass that this thread began."""
+        self.calls: list[Any] = []
+        """Times and places of :class:`ModuleCalls` in turn, since the last pass that this thread
+        began: a handler of a signal that calls backward finds none without the other."""
 
     def mark(self, number: int, called: _Place | None, place: _Place | None) -> None:
         """A module is called (None: has returned); nodes from ``number`` on belong to ``place``."""
         if self.is_timed:
-            self.times_ns.append(time.monotonic_ns())
-            places = self.places
-            places.append(called)
-            if len(places) > _MOST_CALLS:
-                del self.times_ns[: _MOST_CALLS // 2], places[: _MOST_CALLS // 2]
+            calls = self.calls
+            calls.extend((time.monotonic_ns(), called))
+            if len(calls) > 2 * _MOST_CALLS:
+                del calls[:_MOST_CALLS]
         self.marks.add(number, place)
 
 
@@ -409,9 +408,8 @@ class Names:
     def take_calls(self) -> ModuleCalls:
         """The calls of modules by this thread, outside of backward, since this was asked last."""
         thread = self._local.thread
-        taken = ModuleCalls(thread.times_ns, thread.places, self._has_several_roots())
-        thread.times_ns, thread.places = [], []
-        return taken
+        calls, thread.calls = thread.calls, []
+        return ModuleCalls(calls[::2], calls[1::2], self._has_several_roots())
 
     def find_module(self, path: str) -> Module | None:
         """The module that is known by a path, as :meth:`module` gives it; None: there is none.
