@@ -129,7 +129,7 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     found = sorted(_found(trace, graph_task), key=_rank)
     if not any(each.is_found and not _is_repeated(each) for each in found):
         # else these may be what follows
-        shut = saturation(trace, graph_task) or (no_use(trace) if graph_task is None else None)
+        shut = _without_effect(trace, graph_task)
         if isinstance(shut, NoUse) and not shut.is_known:
             found = found or [of_failure(shut, trace, Outcome.CANT_TELL)]
         elif shut is not None:
@@ -137,6 +137,15 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)
+
+
+def _without_effect(trace: Trace, graph_task: int | None) -> Saturation | NoUse | None:
+    """What is saturated, or gets no gradient of use; the latter may be why."""
+    shut = saturation(trace, graph_task)
+    if graph_task is not None or (shut is not None and shut.trend != "passes"):
+        return shut
+    unused = no_use(trace)
+    return unused if unused is not None and unused.is_cause else shut or unused
 
 
 def beside_passes(trace: Trace) -> tuple[Verdict, ...]:

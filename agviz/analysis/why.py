@@ -100,13 +100,13 @@ _EQUAL_TERMS: Final = "Look at what makes the terms equal: weights, indices, wha
 _OVER_MORE: Final = (
     "Normalise over more than one value (fewer groups, a larger map), or leave the norm out there."
 )
-_LARGER: Final = (
+LARGER: Final = (
     "Look at how they are initialised: torch's own start values let about half of a gradient"
     " through each layer."
 )
 _BOTH: Final = (
-    "It never learns by itself: both factors of this product were zeros from the first, so that each"
-    " leaves the other without a gradient. Start one of them from other values."
+    "It never learns by itself: both factors of this product were zeros from the first, so that"
+    " each leaves the other without a gradient. Start one of them from other values."
 )
 _SMALL_FACTOR: Final = 0.2
 """By which a layer's weights multiply what passes, at most: torch's own start values give 0.6."""
@@ -420,7 +420,7 @@ class _Why:
             f"the weights of its layers are too small (about {largest:.0e}): each of them shrinks"
             " what goes through it, forwards and backwards"
         )
-        row = row._replace(reason=said, advice=_LARGER)
+        row = row._replace(reason=said, advice=LARGER)
         return row.at(self._zero_factors.initialised(next(reversed(small))))
 
     def _faint(self, graph_task: int) -> Faintness:
@@ -618,10 +618,8 @@ class _Why:
             said = f"{row.reason}{gave}{why}"
             advice = _OF_MORE if why else _OF_NUMBERS
             row = row._replace(reason=said, advice=advice).at(made.frame)
-        elif op is not None:
+        elif op is not None or end.cause is Cause.ZERO_FACTOR:
             row = row._replace(advice=self._advice_of(end, op))
-        if end.cause is Cause.ZERO_FACTOR and not row.advice and self._is_stuck(end):
-            row = row._replace(advice=_BOTH)
         return row
 
     def _of_softmax(
@@ -674,10 +672,11 @@ class _Why:
         is_called_here = row.frame is not None and name in row.frame.source
         return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
 
-    def _advice_of(self, end: Vanished, op: ForwardOpRow) -> str:
+    def _advice_of(self, end: Vanished, op: ForwardOpRow | None) -> str:
         """What to do, by what a function was given; empty: what its cause tells."""
-        if end.cause is Cause.ZERO_FACTOR:
-            return self._of_zeros(op)
+        if op is None or end.cause is Cause.ZERO_FACTOR:
+            told = "" if op is None else self._of_zeros(op)
+            return told or (_BOTH if self._is_stuck(end) else "")
         if why_ignored(op):
             return _IGNORED
         is_single = last_name(op).endswith("softmax") and why_constant(op, self._health)
