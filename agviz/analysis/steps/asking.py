@@ -86,6 +86,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
         *remaking.left_behind(run),
         *repeating.stepped_again(run),
         *restoring.restores_nothing(run),
+        *restoring.pulled_back(run),
         *still.still(run),
         *spoiling.never_steps(run),
         *undoing.set_back(run),
