@@ -32,6 +32,7 @@ from agviz.analysis.repeated_backward import RepeatedBackward
 from agviz.analysis.repeated_calls import RepeatedCalls
 from agviz.analysis.saturation.finding import saturation
 from agviz.analysis.slow_shape import slow_shape
+from agviz.analysis.softmax_axis import softmax_axis
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.untrained import untrained
@@ -224,7 +225,7 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield from _around_passes(trace, wrong)
     yield from _of_steps_and_values(trace, graph_task)
     if graph_task is None:
-        written_so = filter(None, (normalised_twice(trace), mixed_axes(trace)))
+        written_so = filter(None, (normalised_twice(trace), mixed_axes(trace), softmax_axis(trace)))
         yield from (of_failure(each, trace) for each in written_so)
         yield from (of_failure(each, trace) for each in growth(trace))
     slow = slow_shape(trace, graph_task)
