@@ -237,7 +237,6 @@ def _is_dead_since(
     losses = trace.losses()
     return (
         last - first > LAST_PASSES
-        and bool(rows)
         and {first, last} <= losses.keys()
         and not _is_learning(trace, first, last)
         and len({(row.graph_task, row.node) for row in rows}) == 1

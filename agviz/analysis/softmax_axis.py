@@ -1,12 +1,10 @@
 """Weights of a softmax over the samples of a batch, in place of what is summed with them.
 
 Note [What weights compete for]
-Who averages values by the weights of a softmax normalises over the dimension that is summed. Where
-the softmax was over another one, the weights that are summed don't add up to 1. Capsules and slots
-are meant so: what competes there are outputs. So it is told of the first dimension only, where a
-product of matrices takes it for that of independent samples, and it is as long as what the loss
-takes; and only where the values are computed with gradients, as a target that a mask or an overlap
-is measured by is not. Seen only with ``check_forward``, which records these functions.
+Weights whose softmax was over another dimension than is summed don't add up to 1. Capsules and
+slots are meant so: outputs compete there. So it is told of the first dimension only, where a
+product of matrices takes it for independent samples, it is as long as what the loss takes, and the
+values are computed with gradients: an overlap with a target is no average.
 """
 
 from __future__ import annotations
@@ -33,7 +31,8 @@ _PRODUCTS: Final = frozenset({"__matmul__", "bmm", "matmul"})
 _KEEPING: Final = frozenset({"contiguous", "dropout", "float", "half", "masked_fill", "to"})
 """Functions that leave each dimension where it is."""
 _DIM: Final = re.compile(r"tensor, (?:dim=)?(-?\d+|None)")
-_PAIR: Final = re.compile(r"tensor, (?:dim0=)?(-?\d+), (?:dim1=)?(-?\d+)")
+_VIEWS: Final = frozenset({"squeeze", "swapaxes", "transpose", "unsqueeze"})
+_MOVING: Final = re.compile(r"tensor, (?:dim0?=)?(-?\d+)(?:, (?:dim1=)?(-?\d+))?")
 _EQUATION: Final = re.compile(r"'([\w ]+),([\w ]+)->([\w ]*)'")
 
 
@@ -51,9 +50,7 @@ def softmax_axis(trace: Trace) -> StepFinding | None:
         for op in ops:
             for row in op.inputs:
                 users[row.tensor].append(op)
-        compared = [
-            op.inputs[0].shape for op in ops if op.inputs and op.outputs[:1] and not _shape(op)
-        ]
+        compared = [op.inputs[0].shape for op in ops if op.inputs and not _shape(op)]
         samples = {shape[0] for shape in compared if shape}
         for op in ops:
             if last_name(op) == "softmax" and _dim(op) == 0 and _shape(op)[0] in samples - {1}:
@@ -81,69 +78,43 @@ def _told(op: ForwardOpRow, product: ForwardOpRow, summed: int) -> StepFinding:
 
 def _summing(op: ForwardOpRow, users: Users) -> tuple[ForwardOpRow, int] | None:
     """The product that takes dimension 0 for samples, and the size that it sums over."""
-    waiting = [(op, 0)]
+    waiting = [op]
     for _ in range(_MOST_STEPS):
         if not waiting:
-            return None
-        made, axis = waiting.pop()
-        for user in users[made.outputs[0].tensor]:
-            (place, *_) = [
-                number
-                for number, row in enumerate(user.inputs)
-                if row.tensor == made.outputs[0].tensor
-            ]
-            summed = _summed(user, place, axis)
+            break
+        made = waiting.pop().outputs[0].tensor
+        for user in users[made]:
+            place = [row.tensor for row in user.inputs].index(made)
+            summed = _summed(user, place)
             if summed > 1 and user.inputs[1 - place].requires_grad:
                 return user, summed
-            moved = _moved(user, axis)
-            if moved is not None:
-                waiting.append((user, moved))
+            if _keeps(user):
+                waiting.append(user)
     return None
 
 
-def _summed(op: ForwardOpRow, place: int, axis: int) -> int:
-    """How many weights a product sums, which takes a dimension of them for samples; 0: it is none.
-
-    Args:
-        op: the function.
-        place: of the weights, among its two arguments.
-        axis: the dimension.
-    """
+def _summed(op: ForwardOpRow, place: int) -> int:
+    """How many weights, at a place, a product sums that takes dimension 0 for samples; 0: none."""
     shapes = [row.shape or () for row in op.inputs]
     if len(shapes) != 2:
         return 0
     if last_name(op) == "einsum" and (written := _EQUATION.match(op.arguments)) is not None:
-        letters, others, kept = (part.replace(" ", "") for part in written.groups())
-        if place:
-            letters, others = others, letters
-        is_sample = letters[axis] in others and letters[axis] in kept
-        sizes = [
-            size
-            for letter, size in zip(letters, shapes[place], strict=True)
-            if letter not in kept and letter in others
-        ]
-        return max(sizes, default=0) if is_sample else 0
-    is_product = last_name(op) in _PRODUCTS and min(map(len, shapes)) >= 3
-    is_sample = is_product and axis < len(shapes[place]) - 2 and len(shapes[0]) == len(shapes[1])
-    return shapes[place][-2 if place else -1] if is_sample else 0
+        *both, kept = (part.replace(" ", "") for part in written.groups())
+        letters, others = both[place], both[1 - place]
+        sizes = zip(letters, shapes[place], strict=True)
+        summed = [size for each, size in sizes if each not in kept and each in others]
+        is_sample = letters[0] in kept and letters[0] in others
+        return max(summed, default=0) if is_sample else 0
+    is_product = last_name(op) in _PRODUCTS and len(shapes[0]) == len(shapes[1]) >= 3
+    return shapes[place][-2 if place else -1] if is_product else 0
 
 
-def _moved(op: ForwardOpRow, axis: int) -> int | None:
-    """Where a dimension is after a function; None: it is not known, or no longer there."""
-    name, count = last_name(op), len(_shape(op))
-    if name in _KEEPING:
-        return axis
-    if name in {"unsqueeze", "squeeze"} and (found := _DIM.match(op.arguments)) is not None:
-        if found[1] == "None":
-            return None
-        dim = int(found[1])
-        if name == "unsqueeze":
-            return axis + (dim % count <= axis)
-        return axis - (dim % (count + 1) < axis) if count < len(op.inputs[0].shape or ()) else axis
-    if name in {"swapaxes", "transpose"} and (pair := _PAIR.match(op.arguments)) is not None:
-        one, other = (int(each) % count for each in pair.groups())
-        return {one: other, other: one}.get(axis, axis)
-    return None
+def _keeps(op: ForwardOpRow) -> bool:
+    """Whether what was in dimension 0 is there after a function, as far as it is known."""
+    moving = _MOVING.fullmatch(op.arguments) if last_name(op) in _VIEWS else None
+    count = max(len(_shape(op)), len(op.inputs[0].shape or ()))
+    is_known = moving is not None and all(int(each) % count for each in moving.groups() if each)
+    return is_known or last_name(op) in _KEEPING
 
 
 def _dim(op: ForwardOpRow) -> int:

@@ -103,7 +103,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     causes.sort(key=lambda found: found.kind in _OF_A_PART)
     if any(found.kind not in _WITHOUT_EFFECT for found in causes):
         return causes
-    trends = [*rates.diverging(run)] or [*falling.falling(run)]
+    trends = [*rates.diverging(run)] or [*falling.falling(run)] or [*rates.exploding(run)]
     return [*(trends or [*spoiling.spoilt(run)] or spoiling.buffers(run)), *causes]
 
 

@@ -5,10 +5,9 @@ Loading it again copies each onto itself, and an average of both is what both ar
 ``check_forward``, which records these functions.
 
 Note [The average of which]
-A teacher is the average of what a student was. Where the program mixes what an optimizer trains
-with parameters of another module instead, and nothing ever writes to those, the one follows what
-stands still, and the other nothing. An anchor that weights are pulled to on purpose is a copy that
-is no parameter of a module which is called.
+A teacher is the average of what a student was. Where what an optimizer trains is mixed with
+parameters of another module, to which nothing ever writes, it is the wrong way round. An anchor
+that weights are pulled to on purpose is no parameter of a module which is called.
 """
 
 from __future__ import annotations
@@ -139,13 +138,7 @@ def pulled_back(run: RunSteps) -> Iterator[StepFinding]:
 
 
 def _mixed_in(run: RunSteps, op: ForwardOpRow, makers: Mapping[int, ForwardOpRow]) -> int:
-    """The one memory that a function mixes into another one's; -1: it does something else.
-
-    Args:
-        run: the run.
-        op: the function in place.
-        makers: the functions that gave tensors, by these.
-    """
+    """The one memory that a function mixes into another one's; -1: it does something else."""
     own = op.inputs[0].memory
     memories: set[int] = set()
     waiting = [row.tensor for row in op.inputs[1:2]]
