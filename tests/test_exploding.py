@@ -114,3 +114,17 @@ def test_what_explodes_from_the_first_pass_on_is_named_though_all_is_finite(tmp_
 def test_what_is_clipped_or_of_one_size_is_not(tmp_path: Path) -> None:
     assert "explodes" not in stepped(tmp_path / "a.agviz", Recurrent(1.0)).heading
     assert "explodes" not in stepped(tmp_path / "b.agviz", Recurrent(2.0), most=1.0).heading
+
+
+def test_nothing_is_asked_of_passes_that_give_gradients_back(tmp_path: Path) -> None:
+    model = nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        for _ in range(3):
+            weights = list(model.parameters())
+            gradients = torch.autograd.grad(model(torch.randn(4, 16)).square().mean(), weights)
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.grad = gradient
+            optimizer.step()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert not verdicts(trace)[0].is_found

@@ -396,13 +396,16 @@ def _leap(run: RunSteps) -> StepFinding | None:
 
 def exploding(run: RunSteps) -> Iterator[StepFinding]:
     """Gradients that grow step by step from the first pass to the last, though all are finite."""
-    if run.first_wrong is not None or not run.optimizers:
+    if run.first_wrong is not None or not (run.optimizers and run.passes):
         return
     first, last = run.passes[0].id, run.passes[-1].id
     each = next((one for one in run.optimizers if one.steps[0].graph_task == first), None)
-    if each is None or _explosion(run, each, last, math.inf, "", _EXPLODED_THROUGHOUT) is None:
+    sample = each.steps[0].sample if each is not None else ()
+    gradient = math.hypot(*(row.gradient or 0.0 for row in sample))
+    if each is None or gradient < _EXPLODED:  # so that few passes are read for nothing
         return
-    gradient = math.hypot(*(row.gradient or 0.0 for row in each.steps[0].sample))
+    if _explosion(run, each, last, math.inf, "", _EXPLODED_THROUGHOUT) is None:
+        return
     then = f"before any step, and so it still does in backward pass {last}"
     found = _explosion(run, each, first, gradient, then, _EXPLODED_THROUGHOUT)
     if found is not None:
