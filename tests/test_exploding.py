@@ -84,3 +84,47 @@ def test_who_clips_is_left_alone(tmp_path: Path) -> None:
     torch.manual_seed(0)
     found = trained(tmp_path / "t.agviz", Recurrent(1.6), 1e-4, most=1.0)
     assert not found.is_found, found.heading
+
+
+def stepped(path: Path, model: nn.Module, *, most: float = 0.0) -> Verdict:
+    """Of six steps of Adam, which nothing makes infinite."""
+    torch.manual_seed(1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with agviz.trace(path=path):
+        for _ in range(6):
+            optimizer.zero_grad()
+            (model(torch.randn(8, 16)) - 1).square().mean().backward()
+            if most:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), most)
+            optimizer.step()
+    with Trace.open(path) as trace:
+        return verdicts(trace)[0]
+
+
+def test_what_explodes_from_the_first_pass_on_is_named_though_all_is_finite(tmp_path: Path) -> None:
+    found = stepped(tmp_path / "a.agviz", Recurrent(2.0))
+    assert "in each of 29 steps" in found.heading
+    assert found.source.endswith("# again")
+    assert "before any step, and so it still does" in found.paragraph
+    assert len(f"{found.heading} {found.paragraph}".split()) <= 120
+    deep = stepped(tmp_path / "b.agviz", Deep())
+    assert "the gradient explodes" in deep.heading
+
+
+def test_what_is_clipped_or_of_one_size_is_not(tmp_path: Path) -> None:
+    assert "explodes" not in stepped(tmp_path / "a.agviz", Recurrent(1.0)).heading
+    assert "explodes" not in stepped(tmp_path / "b.agviz", Recurrent(2.0), most=1.0).heading
+
+
+def test_nothing_is_asked_of_passes_that_give_gradients_back(tmp_path: Path) -> None:
+    model = nn.Linear(16, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        for _ in range(3):
+            weights = list(model.parameters())
+            gradients = torch.autograd.grad(model(torch.randn(4, 16)).square().mean(), weights)
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.grad = gradient
+            optimizer.step()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert not verdicts(trace)[0].is_found

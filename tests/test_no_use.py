@@ -264,3 +264,62 @@ def test_nothing_is_learnt_where_all_gradients_cancel(tmp_path: Path) -> None:
     assert isinstance(verdict.basis, NoUse)
     assert verdict.outcome is Outcome.FOUND
     assert len(verdict.basis.group.rows) == 2
+
+
+def trained(
+    path: Path, model: nn.Module, loss: Callable[[Tensor], Tensor], steps: int = 40
+) -> Verdict:
+    """The verdict on a longer training, with momentum."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    with agviz.trace(path=path):
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss(model(torch.randn(16, 6))).backward()
+            optimizer.step()
+    with Trace.open(path) as trace:
+        return verdicts(trace)[0]
+
+
+def _mlp(depth: int, scale: float) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        linear = nn.Linear(6, 6)
+        nn.init.normal_(linear.weight, std=scale)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(6, 4))
+
+
+def _of_noise(out: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(out, torch.randint(0, 4, (16,)))
+
+
+def test_units_that_die_of_weights_that_start_too_small_are_told_as_that(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    verdict = trained(tmp_path / "t.agviz", _mlp(9, 0.03), _of_noise)
+    assert isinstance(verdict.basis, NoUse)
+    assert "weights of its layers are too small" in verdict.heading
+    assert "initialised" in verdict.paragraph
+
+
+def test_nor_are_weights_that_start_well(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    verdict = trained(tmp_path / "t.agviz", _mlp(9, (2 / 6) ** 0.5), _of_noise)
+    assert "too small" not in verdict.heading
+
+
+def test_an_output_that_cant_reach_its_targets_is_found(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1), nn.ReLU())
+    verdict = trained(tmp_path / "t.agviz", model, lambda out: (out + 3).square().mean())
+    assert isinstance(verdict.basis, NoUse)
+    assert "what the model puts out" in verdict.paragraph
+    assert len(verdict.basis.group.rows) == verdict.basis.of == 4
+    assert len(f"{verdict.heading} {verdict.paragraph}".split()) <= 120
+
+
+def test_a_hinge_that_is_satisfied_is_not(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+    verdict = trained(tmp_path / "t.agviz", model, lambda out: (1 - out).relu().mean(), 120)
+    assert verdict.outcome is Outcome.NOTHING_UNUSUAL

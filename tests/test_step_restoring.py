@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from agviz.analysis.verdict import Verdict
+
     Kept = dict[str, Tensor]
 
 
@@ -147,3 +149,72 @@ def test_what_a_parameter_takes_of_itself_is_left_alone(tmp_path: Path) -> None:
         train(model, detached, decayed)
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert not verdicts(trace)[0].is_found
+
+
+def by_lerp(into: Tensor, other: Tensor) -> None:
+    into.lerp_(other, 0.1)  # cause
+
+
+def by_shares(into: Tensor, other: Tensor) -> None:
+    into.mul_(0.9).add_(other, alpha=0.1)  # cause
+
+
+def by_copying(into: Tensor, other: Tensor) -> None:
+    into.data.copy_(0.9 * into.data + 0.1 * other.data)  # cause
+
+
+def taught(
+    path: Path,
+    mix: Callable[[Tensor, Tensor], None],
+    *,
+    is_swapped: bool,
+    has_teacher: bool = True,
+    is_trained: bool = False,
+) -> Verdict:
+    """A student that is to agree with a teacher, of which one is the average of the other."""
+    torch.manual_seed(0)
+    student = network()
+    teacher = copy.deepcopy(student).requires_grad_(is_trained)
+    anchor = [p.detach().clone() for p in teacher.parameters()]
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.01) for each in (student, teacher)]
+    with agviz.trace(path=path, check_forward=True):
+        for _ in range(8):
+            x = torch.randn(8, 4)
+            optimizers[0].zero_grad()
+            wanted = teacher(x).detach() if has_teacher else torch.ones(8, 1)
+            (student(x) - wanted - x[:, :1]).square().mean().backward()
+            optimizers[0].step()
+            if is_trained:
+                optimizers[1].zero_grad()
+                (teacher(x) - 1).square().mean().backward()
+                optimizers[1].step()
+            others = list(teacher.parameters()) if has_teacher else anchor
+            with torch.no_grad():
+                for own, other in zip(student.parameters(), others, strict=True):
+                    mix(*((own, other) if is_swapped else (other, own)))
+    with Trace.open(path) as trace:
+        return verdicts(trace)[0]
+
+
+@pytest.mark.parametrize("mix", [by_lerp, by_shares, by_copying])
+def test_a_student_that_follows_a_teacher_that_stands_still_is_told(
+    tmp_path: Path, mix: Callable[[Tensor, Tensor], None]
+) -> None:
+    found = taught(tmp_path / "t.agviz", mix, is_swapped=True)
+    assert "averaged with others that never change" in found.heading
+    assert found.source.endswith("# cause")
+    assert len(f"{found.heading} {found.paragraph}".split()) <= 120
+
+
+@pytest.mark.parametrize("mix", [by_lerp, by_shares, by_copying])
+def test_a_teacher_that_follows_is_not(
+    tmp_path: Path, mix: Callable[[Tensor, Tensor], None]
+) -> None:
+    assert not taught(tmp_path / "t.agviz", mix, is_swapped=False).is_found
+
+
+def test_nor_are_an_anchor_that_is_no_module_and_a_module_that_is_trained(tmp_path: Path) -> None:
+    anchored = taught(tmp_path / "a.agviz", by_lerp, is_swapped=True, has_teacher=False)
+    mutual = taught(tmp_path / "b.agviz", by_lerp, is_swapped=True, is_trained=True)
+    assert not anchored.is_found
+    assert not mutual.is_found

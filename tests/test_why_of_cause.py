@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from agviz.analysis.gradients import GradientRow
+
 
 SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()
 
@@ -501,6 +503,51 @@ def test_weights_that_start_too_small_are_named_with_the_line_that_drew_them(
     assert "weights of its layers are too small (about 1e-04)" in row.reason
     assert row.frame is not None
     assert is_cause(row.frame.line), row
+
+
+class _LowRank(nn.Module):
+    def __init__(self, down: float) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.full((2, 6), down))
+        self.up = nn.Parameter(torch.zeros(4, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = x @ self.down.t() @ self.up.t()
+        return found
+
+
+class _Gated(nn.Module):
+    def __init__(self, _: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 4)
+        nn.init.zeros_(self.inner.weight)
+        nn.init.zeros_(self.inner.bias)
+        self.scale = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.scale * self.inner(x)
+        return found
+
+
+@pytest.mark.parametrize("made", [_LowRank, _Gated])
+def test_two_factors_of_zeros_never_learn(
+    tmp_path: Path, made: Callable[[float], nn.Module]
+) -> None:
+    def rows(start: float) -> Iterator[GradientRow]:
+        model = made(start)
+        path = tmp_path / f"{start}.agviz"
+        with agviz.trace(path=path):
+            model(torch.rand(3, 6)).sum().backward()
+        with agviz.Trace.open(path) as trace:
+            yield from why(trace)
+
+    for row in rows(0.0):
+        assert row.cause is Cause.ZERO_FACTOR, row
+        assert "both factors of this product were zeros" in row.remedy
+    if made is _LowRank:
+        (down,) = [row for row in rows(0.5) if not row.is_there]
+        assert down.parameter == "down"
+        assert "never" not in down.remedy
 
 
 def test_factors_that_came_to_zero_are_told_from_a_mask(tmp_path: Path) -> None:

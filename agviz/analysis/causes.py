@@ -128,7 +128,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     Cause.OVERWRITTEN: "Write into another tensor, or only where nothing that matters stands.",
     Cause.FLAT: "Use a function with a slope there, or a straight-through estimator.",
     Cause.ZERO_WEIGHT: "Give the term of the loss a weight if it is to train it.",
-    Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero.",
+    Cause.ZERO_FACTOR: "It learns once the other factor is no longer zero; if both are parameters"
+    " of zeros, start one of them from other values.",
     Cause.UNDERFLOW: "Scale the loss (torch.amp.GradScaler), by more if it is scaled already, or "
     "keep that part in float32.",
     Cause.VANISHED: "Each takes a factor below 1: shorten the way (skip connections, gates, a "

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import Gradients
 from agviz.analysis.untrained import LAST_PASSES
-from agviz.analysis.why import why
+from agviz.analysis.why import LARGER, why
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from agviz.analysis.gradients import Group
+    from agviz.analysis.gradients import GradientRow, Group
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame
 
@@ -66,6 +66,8 @@ class NoUse:
     """Parameters of which the same is to be said."""
     of: int
     """Parameters that require a gradient."""
+    is_from_first: bool = True
+    """Whether it was so in the first pass; else they had gradients in that one."""
 
     @property
     def frame(self) -> Frame | None:
@@ -76,6 +78,14 @@ class NoUse:
     def is_known(self) -> bool:
         """Whether no program means it; else a parameter may be there to be used at another time."""
         return self.group.rows[0].cause not in _MAY_BE_MEANT
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether an activation that is shut follows from it, or is all that is meant.
+
+        Weights start too small, or the activation is what the model puts out.
+        """
+        return self.group.rows[0].advice == LARGER or not self.is_from_first
 
     @property
     def heading(self) -> str:
@@ -95,6 +105,12 @@ class NoUse:
                 "Record with --check-forward (check_forward=True) to learn whether a line cuts"
                 " them off, or the forward does not use them."
             )
+        if not self.is_from_first:
+            return (
+                "All learn through it, so it is what the model puts out: an activation behind the"
+                " last layer can't give what lies beyond its range, as numbers below 0 behind a"
+                " ReLU. Leave it out there, unless a step was too large."
+            )
         if row.cause is _FACTOR:
             return (
                 "They are zero themselves, so that each leaves the others no gradient: initialise"
@@ -105,6 +121,11 @@ class NoUse:
 
     @property
     def _since(self) -> str:
+        if not self.is_from_first:
+            return (
+                f"They had gradients in backward pass {self.first}, and zeros in each of the last"
+                f" {LAST_PASSES}: nothing learns any more."
+            )
         last = f"the last {LAST_PASSES}" if self.graph_task - self.first > LAST_PASSES else "all"
         return (
             f"An optimizer holds {'them' if len(self.group.rows) > 1 else 'it'}, and it was so in"
@@ -176,7 +197,20 @@ def no_use(trace: Trace) -> NoUse | None:
     faint = [row for row in lasting if row.gradient == "faint" and row.cause is Cause.FAINT]
     if len(faint) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
         faint = []
-    groups = Gradients(cut or zeros or faint or unknown).groups()
+    # Where weights start too small, what a unit gets is its bias alone, and it may die of that.
+    weak = [
+        began[row.parameter]
+        for row in answer
+        if row.gradient in {"zero", "faint"}
+        and row.parameter in held
+        and began.get(row.parameter, row).advice == LARGER
+    ]
+    if len(weak) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
+        weak = []
+    groups = Gradients(cut or zeros or weak or faint or unknown).groups()
+    is_from_first = bool(groups)
+    if not groups and _is_dead_since(trace, answer.trained, began, held, first, last):
+        groups = Gradients(answer.trained).groups()
     if not groups:
         return None
     return NoUse(
@@ -184,6 +218,30 @@ def no_use(trace: Trace) -> NoUse | None:
         first=first,
         group=max(groups, key=lambda group: len(group.rows)),
         of=len(answer.trained),
+        is_from_first=is_from_first,
+    )
+
+
+def _is_dead_since(
+    trace: Trace,
+    rows: Sequence[GradientRow],
+    began: Mapping[str, GradientRow],
+    held: set[str],
+    first: int,
+    last: int,
+) -> bool:
+    """Whether one dead activation, open at first, is all that any parameter learns through.
+
+    Of a loss that came down, it may be the end of what was to be learnt, as of a hinge.
+    """
+    losses = trace.losses()
+    return (
+        last - first > LAST_PASSES
+        and {first, last} <= losses.keys()
+        and not _is_learning(trace, first, last)
+        and len({(row.graph_task, row.node) for row in rows}) == 1
+        and all(row.cause is Cause.DEAD_ACTIVATION and row.parameter in held for row in rows)
+        and all(row.parameter in began and began[row.parameter].is_there for row in rows)
     )
 
 

@@ -32,6 +32,7 @@ from agviz.analysis.repeated_backward import RepeatedBackward
 from agviz.analysis.repeated_calls import RepeatedCalls
 from agviz.analysis.saturation.finding import saturation
 from agviz.analysis.slow_shape import slow_shape
+from agviz.analysis.softmax_axis import softmax_axis
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.untrained import untrained
@@ -129,7 +130,7 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     found = sorted(_found(trace, graph_task), key=_rank)
     if not any(each.is_found and not _is_repeated(each) for each in found):
         # else these may be what follows
-        shut = saturation(trace, graph_task) or (no_use(trace) if graph_task is None else None)
+        shut = _without_effect(trace, graph_task)
         if isinstance(shut, NoUse) and not shut.is_known:
             found = found or [of_failure(shut, trace, Outcome.CANT_TELL)]
         elif shut is not None:
@@ -137,6 +138,15 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)
+
+
+def _without_effect(trace: Trace, graph_task: int | None) -> Saturation | NoUse | None:
+    """What is saturated, or gets no gradient of use; the latter may be why."""
+    shut = saturation(trace, graph_task)
+    if graph_task is not None or (shut is not None and shut.trend != "passes"):
+        return shut
+    unused = no_use(trace)
+    return unused if unused is not None and unused.is_cause else shut or unused
 
 
 def beside_passes(trace: Trace) -> tuple[Verdict, ...]:
@@ -215,7 +225,7 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield from _around_passes(trace, wrong)
     yield from _of_steps_and_values(trace, graph_task)
     if graph_task is None:
-        written_so = filter(None, (normalised_twice(trace), mixed_axes(trace)))
+        written_so = filter(None, (normalised_twice(trace), mixed_axes(trace), softmax_axis(trace)))
         yield from (of_failure(each, trace) for each in written_so)
         yield from (of_failure(each, trace) for each in growth(trace))
     slow = slow_shape(trace, graph_task)

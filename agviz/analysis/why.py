@@ -100,11 +100,15 @@ _EQUAL_TERMS: Final = "Look at what makes the terms equal: weights, indices, wha
 _OVER_MORE: Final = (
     "Normalise over more than one value (fewer groups, a larger map), or leave the norm out there."
 )
-_LARGER: Final = (
+LARGER: Final = (
     "Look at how they are initialised: torch's own start values let about half of a gradient"
     " through each layer."
 )
-_SMALL_FACTOR: Final = 0.1
+_BOTH: Final = (
+    "It never learns by itself: both factors of this product were zeros from the first, so that"
+    " each leaves the other without a gradient. Start one of them from other values."
+)
+_SMALL_FACTOR: Final = 0.2
 """By which a layer's weights multiply what passes, at most: torch's own start values give 0.6."""
 _IN_NODE: Final = {NodeStatus.RUNNING, NodeStatus.FAILED}
 _WITHOUT_GRADIENTS: Final = {Cause.NO_GRAD, Cause.INFERENCE_MODE}
@@ -416,7 +420,7 @@ class _Why:
             f"the weights of its layers are too small (about {largest:.0e}): each of them shrinks"
             " what goes through it, forwards and backwards"
         )
-        row = row._replace(reason=said, advice=_LARGER)
+        row = row._replace(reason=said, advice=LARGER)
         return row.at(self._zero_factors.initialised(next(reversed(small))))
 
     def _faint(self, graph_task: int) -> Faintness:
@@ -569,6 +573,8 @@ class _Why:
         zeros = "" if end is None or op is None else self._because(end, op)
         if end is not None and self._is_difference(parameter, end):
             end = end._replace(cause=Cause.DIFFERENCE)
+        if end is not None and end.cause is Cause.MASKED and self._is_stuck(end):
+            end = end._replace(cause=Cause.ZERO_FACTOR)
         row = by_node(parameter, gradient, graph_task, end, op, zeros, steps)
         return row if end is None else self._completed(row, end, op)
 
@@ -612,7 +618,7 @@ class _Why:
             said = f"{row.reason}{gave}{why}"
             advice = _OF_MORE if why else _OF_NUMBERS
             row = row._replace(reason=said, advice=advice).at(made.frame)
-        elif op is not None:
+        elif op is not None or end.cause is Cause.ZERO_FACTOR:
             row = row._replace(advice=self._advice_of(end, op))
         return row
 
@@ -666,10 +672,11 @@ class _Why:
         is_called_here = row.frame is not None and name in row.frame.source
         return row if is_called_here else row.at(only_call(self._trace, name.capitalize()))
 
-    def _advice_of(self, end: Vanished, op: ForwardOpRow) -> str:
+    def _advice_of(self, end: Vanished, op: ForwardOpRow | None) -> str:
         """What to do, by what a function was given; empty: what its cause tells."""
-        if end.cause is Cause.ZERO_FACTOR:
-            return self._of_zeros(op)
+        if op is None or end.cause is Cause.ZERO_FACTOR:
+            told = "" if op is None else self._of_zeros(op)
+            return told or (_BOTH if self._is_stuck(end) else "")
         if why_ignored(op):
             return _IGNORED
         is_single = last_name(op).endswith("softmax") and why_constant(op, self._health)
@@ -784,6 +791,24 @@ class _Why:
                 " changes it."
             )
         return ""
+
+    def _is_stuck(self, end: Vanished) -> bool:
+        """Whether the one place where a gradient ended multiplies parameters of zeros."""
+        return not end.others and (end.graph_task, end.node.index) in self._stuck
+
+    @cached_property
+    def _stuck(self) -> set[tuple[int, int]]:
+        """The nodes of products at which the gradients to both factors end.
+
+        On the way to each of them is a parameter that began as zeros and got no others since.
+        """
+        ended: dict[tuple[int, int], set[int]] = {}
+        for name, found in self._found.items():
+            if found.value is GradientValue.ZERO and self.parameters[name].norm == 0:
+                end = self._vanishing.find(found.graph_task.id, found.node)
+                if end is not None and not end.others:
+                    ended.setdefault((end.graph_task, end.node.index), set()).add(end.output)
+        return {place for place, outputs in ended.items() if len(outputs) > 1}
 
     def _moves(self, name: str) -> bool:
         found = self._found.get(name)

@@ -100,6 +100,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *remaking.left_behind(run),
         *repeating.stepped_again(run),
         *restoring.restores_nothing(run),
+        *restoring.pulled_back(run),
         *still.still(run),
         *spoiling.never_steps(run),
         *undoing.set_back(run),
@@ -116,7 +117,7 @@ def _found(trace: Trace) -> list[StepFinding]:
     causes.sort(key=lambda found: found.kind in _OF_A_PART)
     if any(found.kind not in _WITHOUT_EFFECT for found in causes):
         return causes
-    trends = [*rates.diverging(run)] or [*falling.falling(run)]
+    trends = [*rates.diverging(run)] or [*falling.falling(run)] or [*rates.exploding(run)]
     return [*(trends or [*spoiling.spoilt(run)] or spoiling.buffers(run)), *causes]
 
 

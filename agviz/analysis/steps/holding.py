@@ -216,8 +216,18 @@ def _replaced(run: RunSteps) -> StepFinding | None:
     """An optimizer that was made before some of the parameters were."""
     named = [row for row in run.unheld if row.name]
     names = {row.name for row in named}
-    for each in run.optimizers:
-        stale = [row for row in each.held if not row.had_grad and row.name in names | {""}]
+    shapes = {row.name: row.shape for row in named}
+    last = max((row.graph_task for row in named), default=-1)
+    for each in reversed(run.optimizers):
+        # A module has one parameter of a name: of another shape, it is one from before, which may
+        # have the gradient of an earlier training still.
+        is_used = bool(each.steps) and each.steps[-1].graph_task >= last
+        stale = [
+            row
+            for row in each.held
+            if (not row.had_grad and row.name in names | {""})
+            or (is_used and row.shape != shapes.get(row.name, row.shape))
+        ]
         pairs = _pairs(stale, named)
         if not pairs or len(pairs) * 2 < len(named):
             continue
@@ -230,12 +240,12 @@ def _replaced(run: RunSteps) -> StepFinding | None:
             paragraph=(
                 f"{found} {'get gradients' if many else 'gets a gradient'} in pass after pass and"
                 f" {'are' if many else 'is'} in no optimizer. {each.name} holds"
-                f" {plural(len(stale), 'tensor')} of the like that never"
-                f" {'get' if len(stale) > 1 else 'gets'} one: what was there before a layer or"
-                " parameter was assigned anew. Make the optimizer after the model is complete."
+                f" {plural(len(stale), 'tensor')} of the like that no pass leads to: what was there"
+                " before a layer or parameter was assigned anew. Make the optimizer after the model"
+                " is complete."
             ),
             evidence=tuple(
-                f"held, without gradient: shape {list(row.shape)} {row.dtype}" for row in stale
+                f"held, and led to by no pass: shape {list(row.shape)} {row.dtype}" for row in stale
             ),
         )
     return None

@@ -49,6 +49,8 @@ _LEAP: Final = 10.0
 """Times the norm of the parameters: so far no step goes that is meant to."""
 _EXPLODED: Final = 1e3
 """Times its norm behind the loss: so far a gradient has grown that explodes."""
+_EXPLODED_THROUGHOUT: Final = 1e6
+"""The same, where it is so from the first pass to the last and everything stays finite."""
 _CLIPPED: Final = 10.0
 """So much less the step may have found: more were taken away in between."""
 _MOST_LEAVES: Final = 200
@@ -368,8 +370,12 @@ def _leap(run: RunSteps) -> StepFinding | None:
             at = "" if rate is None else f" (learning rate {number(rate)})"
             leap = f"a step of {each.name}{at} changed parameters by {number(change / norm)} times"
             clip = _clip_of_nothing(run, each, gradient)
-            if clip is None:
-                exploded = _explosion(run, each, taken.graph_task, gradient, leap)
+            if clip is None and not each.is_normalising:
+                then = (
+                    f"so that {leap} their norm, and in backward pass {run.first_wrong} the loss or"
+                    " its gradients are not finite"
+                )
+                exploded = _explosion(run, each, taken.graph_task, gradient, then)
                 if exploded is not None:
                     return exploded
             return StepFinding(
@@ -388,26 +394,50 @@ def _leap(run: RunSteps) -> StepFinding | None:
     return None
 
 
+def exploding(run: RunSteps) -> Iterator[StepFinding]:
+    """Gradients that grow step by step from the first pass to the last, though all are finite."""
+    if run.first_wrong is not None or not (run.optimizers and run.passes):
+        return
+    first, last = run.passes[0].id, run.passes[-1].id
+    each = next((one for one in run.optimizers if one.steps[0].graph_task == first), None)
+    sample = each.steps[0].sample if each is not None else ()
+    gradient = math.hypot(*(row.gradient or 0.0 for row in sample))
+    if each is None or gradient < _EXPLODED:  # so that few passes are read for nothing
+        return
+    if _explosion(run, each, last, math.inf, "", _EXPLODED_THROUGHOUT) is None:
+        return
+    then = f"before any step, and so it still does in backward pass {last}"
+    found = _explosion(run, each, first, gradient, then, _EXPLODED_THROUGHOUT)
+    if found is not None:
+        yield found
+
+
 def _explosion(
-    run: RunSteps, each: Stepping, graph_task: int, gradient: float, leap: str
+    run: RunSteps,
+    each: Stepping,
+    graph_task: int,
+    gradient: float,
+    then: str,
+    least: float = _EXPLODED,
 ) -> StepFinding | None:
-    """Gradients that grew step by step in the pass before a step that went too far.
+    """Gradients that grew step by step in a pass.
 
     Args:
         run: the run.
         each: the optimizer that stepped.
-        graph_task: the pass before.
-        gradient: the norm of what the step found.
-        leap: how far it went, in words.
+        graph_task: the pass.
+        gradient: the norm of what the step after it found.
+        then: what came of it, in words.
+        least: times that they have grown.
     """
-    if graph_task < 0 or each.is_normalising or run.trace.graph_task(graph_task).nodes > _MOST_READ:
+    if graph_task < 0 or run.trace.graph_task(graph_task).nodes > _MOST_READ:
         return None
     flow = GradientFlow(run.trace, graph_task)
     faintness = Faintness(flow)
     leaves = itertools.islice(run.trace.leaves(graph_task), _MOST_LEAVES)
     ways = [grown for leaf in leaves if (grown := faintness.grown(leaf)) is not None]
     grown = max(ways, key=lambda grown: grown.last / grown.first, default=None)
-    if grown is None or not _EXPLODED * grown.first <= grown.last <= _CLIPPED * gradient:
+    if grown is None or not least * grown.first <= grown.last <= _CLIPPED * gradient:
         return None
     times = (grown.last / grown.first) ** (1 / grown.steps)
     weights = flow.weights(grown.node.index)
@@ -420,8 +450,7 @@ def _explosion(
         frame=grown.node.frame or each.made,
         paragraph=(
             f"In backward pass {graph_task} its norm grew from {number(grown.first)} behind the"
-            f" loss to {number(grown.last)}, so that {leap} their norm, and in backward pass"
-            f" {run.first_wrong} the loss or its gradients are not finite.{shared} Start from"
+            f" loss to {number(grown.last)}, {then}.{shared} Start from"
             " smaller weights (orthogonal with a gain of 1, for recurrent ones), normalise between"
             " the steps, or use gates (GRU, LSTM); clip_grad_norm_ before each step bounds what is"
             " left."

@@ -3,6 +3,11 @@
 ``state_dict()`` and ``detach()`` give the memory of the parameters, which steps go on to change.
 Loading it again copies each onto itself, and an average of both is what both are. Seen only with
 ``check_forward``, which records these functions.
+
+Note [The average of which]
+A teacher is the average of what a student was. Where what an optimizer trains is mixed with
+parameters of another module, to which nothing ever writes, it is the wrong way round. An anchor
+that weights are pulled to on purpose is no parameter of a module which is called.
 """
 
 from __future__ import annotations
@@ -12,14 +17,16 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.lineage import last_name
+from agviz.analysis.program_writes import written
 from agviz.analysis.steps.finding import StepFinding, parameters
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow
 
 _LOADS: Final = "load_state_dict"
@@ -28,6 +35,15 @@ _BEFORE: Final = 100
 """Functions before one that adds, among which that is looked for which scaled."""
 _NUMBER: Final = re.compile(r"[\d.e+-]+$")
 _MOST_OPS: Final = 20_000
+_LAST: Final = 8
+"""Passes before which is looked at what was mixed."""
+_LEAST: Final = 3
+_MOST_BEHIND: Final = 12
+"""Functions that computed what is written."""
+_MIXING: Final = frozenset({"add_", "copy_", "lerp_"})
+_WORKED_OUT: Final = frozenset(
+    {"__add__", "__mul__", "__rmul__", "__sub__", "add", "lerp", "mul"}
+) | {"__get__", "clone", "detach", "sub"}
 
 
 def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
@@ -76,6 +92,77 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
             ),
         )
         return
+
+
+def pulled_back(run: RunSteps) -> Iterator[StepFinding]:
+    """What is trained, and averaged with a module that never moves. Note [The average of which]."""
+    trace = run.trace
+    if not trace.meta.check_forward:
+        return
+    held = {row.name for each in run.optimizers for row in each.held} - {""}
+    found: dict[str, list[tuple[ForwardOpRow, str, str, int]]] = {}
+    for task in run.passes[-_LAST:]:
+        ops = trace.forward_ops(task.id, limit=_MOST_OPS)
+        names = {row.memory: row.parameter for op in ops for row in op.inputs if row.parameter}
+        for op in ops:
+            target = names.get(op.inputs[0].memory, "") if op.inputs else ""
+            if last_name(op) not in _MIXING or target not in held or op.line is None:
+                continue
+            if any("torch/optim/" in frame.file for frame in op.stack) or not any(written(op)):
+                continue
+            source = _mixed_in(run, op, {row.tensor: one for one in ops for row in one.outputs})
+            if names.get(source, "") not in held | {""}:
+                found.setdefault(op.line, []).append((op, target, names[source], source))
+    for rows in found.values():
+        first = rows[0][0]
+        memories = {memory for *_, memory in rows}
+        if len({op.graph_task for op, *_ in rows}) < _LEAST or any(
+            _is_written(trace, memory, first.id) for memory in memories
+        ):
+            continue
+        targets = list(dict.fromkeys(target for _, target, _, _ in rows))
+        sources = list(dict.fromkeys(source for _, _, source, _ in rows))
+        yield StepFinding(
+            kind="pulled back",
+            heading="weights that are trained are averaged with others that never change",
+            frame=first.frame,
+            paragraph=(
+                f"This line mixes {parameters(sources)} into {parameters(targets)}, which"
+                " an optimizer trains: each time they are pulled back to what never moves, for"
+                " nothing writes to the former. If those are to follow as an average (a teacher or"
+                " target network), source and target are swapped: write to the former, and read"
+                " the latter."
+            ),
+        )
+        return
+
+
+def _mixed_in(run: RunSteps, op: ForwardOpRow, makers: Mapping[int, ForwardOpRow]) -> int:
+    """The one memory that a function mixes into another one's; -1: it does something else."""
+    own = op.inputs[0].memory
+    memories: set[int] = set()
+    waiting = [row.tensor for row in op.inputs[1:2]]
+    known = {row.tensor: row.memory for row in op.inputs}
+    for _ in range(_MOST_BEHIND):
+        if not waiting:
+            break
+        tensor = waiting.pop()
+        maker = makers.get(tensor)
+        if maker is None or last_name(maker) not in _WORKED_OUT or not maker.inputs:
+            memories.add(known[tensor])
+            continue
+        known |= {row.tensor: row.memory for row in maker.inputs}
+        waiting += [row.tensor for row in maker.inputs]
+    is_own = own in memories  # as p.add_(rate * (q - p)), or p.copy_(a * p + b * q)
+    is_mixed = is_own or last_name(op) == "lerp_" or (last_name(op) == "add_" and _is_vain(run, op))
+    others = memories - {own}
+    return others.pop() if is_mixed and len(others) == 1 and not waiting else -1
+
+
+def _is_written(trace: Trace, memory: int, after: int) -> bool:
+    return any(
+        row.memory == memory for op in trace.forward_changes(memory, after) for row in written(op)
+    )
 
 
 def _is_vain(run: RunSteps, op: ForwardOpRow) -> bool:
