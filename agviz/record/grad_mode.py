@@ -30,18 +30,20 @@ class GradMode:
         self._here = threading.local()
         self._native: Any = None
         self._ours: Any = None
+        self.is_paused = False
+        """Whether nobody will ask what is turned off now."""
 
     def start(self) -> None:
         """Begin to remember. Imports torch."""
         from torch.autograd.grad_mode import set_grad_enabled
 
         native = self._native = set_grad_enabled.__init__
-        here = self._here
+        here, grad_mode = self._here, self
 
         @functools.wraps(native)
         def init(self: Any, mode: bool) -> None:
             native(self, mode)
-            here.places = None if mode else _places(sys._getframe(1))
+            here.places = None if mode or grad_mode.is_paused else _places(sys._getframe(1))
 
         set_grad_enabled.__init__ = init  # type: ignore[method-assign]
         self._ours = init

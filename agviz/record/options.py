@@ -48,11 +48,11 @@ def engine_asked_for() -> str:
 class SomePasses(NamedTuple):
     """Which calls of backward are recorded."""
 
-    first: int = 100
+    first: int = 50
     """So many of the first."""
     few: int = 8
     """After that, so many in a row."""
-    every: int = 512
+    every: int = 1024
     """Of so many."""
 
     def has(self, number: int) -> bool:

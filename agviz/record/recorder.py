@@ -131,6 +131,10 @@ class Recorder(Instrument):
     """Knows what optimizers hold, find and leave behind."""
     _left_out: LeftOut | None = None
     """The last calls in a row that were not recorded, on their way to the file."""
+    is_paused = False
+    """Whether the last call was one of them."""
+    left_out_step: tuple[int, str, bool, int] | None = None
+    """The last step behind such calls: number, class of its optimizer, ``is_guarded``, thread."""
     isolator: NodeIsolator | None = None
     elements: ElementKeeper | None = None
     """Knows which elements are not finite."""
@@ -396,16 +400,23 @@ class Recorder(Instrument):
         self._left_out = LeftOut(first, graph_task, passes + 1, 0)
         self._watchdog.moved = True
         self.store.skip(graph_task)
-        if self.steps is not None:
-            self.steps.is_paused = True
         if self._names is not None:
             self._names.take_calls()
+        if not passes:
+            self._pause(is_paused=True)
 
     def goes_on(self) -> None:
         """The next call of backward is recorded."""
-        self._keep_left_out()
+        if self._left_out is not None or self.is_paused:
+            self._keep_left_out()
+            self._pause(is_paused=False)
+
+    def _pause(self, *, is_paused: bool) -> None:
+        self.is_paused = is_paused
         if self.steps is not None:
-            self.steps.is_paused = False
+            self.steps.is_paused = is_paused
+        if self.grad_mode is not None:
+            self.grad_mode.is_paused = is_paused
 
     def was_not_finite(self, parameter: Tensor) -> None:
         """Keep that a pass that was left out gave a parameter a gradient that is not finite."""
@@ -420,30 +431,39 @@ class Recorder(Instrument):
 
     def _keep_left_out(self) -> None:
         left_out, self._left_out = self._left_out, None
+        step, self.left_out_step = self.left_out_step, None
         if left_out is not None and self.is_recording:
             self.store.side(left_out)
+        if step is not None and self.is_recording:  # by its number those before it are counted
+            number, name, is_guarded, thread = step
+            self._keep_step(number, name, is_guarded=is_guarded, begin_ns=None, thread=thread)
 
     def stepped(
         self, number: int, optimizer: Any, *, is_guarded: bool, begin_ns: int | None, thread: int
     ) -> None:
         """Take down that an optimizer stepped: see :class:`OptimizerStepRow`."""
-        import torch
-
         if self.is_recording:
-            since_ns = time.monotonic_ns() - self._start_ns
-            begun = None if begin_ns is None else begin_ns - self._start_ns
             name = type(optimizer).__name__
-            made = torch._C._autograd._get_sequence_nr()
-            times = since_ns, None if begun is None or begun < 0 else begun
-            self._introduce(thread)
-            self._live_graphs.steps += 1
-            self.store.side(
-                OptimizerStep(self._outermost, number, *times, thread, name, is_guarded, made)
-            )
+            self._keep_step(number, name, is_guarded=is_guarded, begin_ns=begin_ns, thread=thread)
             if self.steps is not None:
                 self._keep(self.steps.stepped(optimizer, number, self._outermost))
             if self.ranks is not None:
                 self.ranks.stepped(number, optimizer)
+
+    def _keep_step(
+        self, number: int, name: str, *, is_guarded: bool, begin_ns: int | None, thread: int
+    ) -> None:
+        import torch
+
+        since_ns = time.monotonic_ns() - self._start_ns
+        begun = None if begin_ns is None else begin_ns - self._start_ns
+        made = torch._C._autograd._get_sequence_nr()
+        times = since_ns, None if begun is None or begun < 0 else begun
+        self._introduce(thread)
+        self._live_graphs.steps += 1
+        self.store.side(
+            OptimizerStep(self._outermost, number, *times, thread, name, is_guarded, made)
+        )
 
     def _keep(self, rows: Sequence[SideRow]) -> None:
         for row in rows:

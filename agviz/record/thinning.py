@@ -10,7 +10,7 @@ that follow it.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from torch import Tensor
 
@@ -32,6 +32,8 @@ _MOST_NUMBERS: Final = 4_096
 """A larger tensor is no loss, and a gradient that costs more to read than it is worth."""
 _MOST_GRADIENTS: Final = 32
 """Of the parameters of an optimizer that are looked at: NaN reaches most of them."""
+
+_CREATE_GRAPH: Final = EngineCall._fields.index("create_graph")
 
 
 class Thinning:
@@ -74,13 +76,12 @@ class Thinning:
             self._is_skipping = False
             self._is_over |= self._thread != threading.get_ident()
             if self._is_over or recorder is None or not recorder.is_alone:
-                self._capture()
+                self._go_on(recorder)
                 return True
             if not _is_finite(args):
                 self._all_before = number + self._plan.first
             if self._has(number) or _warns(args, kwargs):
-                self._capture()
-                recorder.goes_on()
+                self._go_on(recorder)
                 return True
             if self._has(number + _AHEAD):
                 self._capture()
@@ -92,22 +93,27 @@ class Thinning:
             return False
 
     def stepped(self, optimizer: Any) -> None:
-        """Look at the gradients of a step that follows passes that were left out.
+        """Look at the gradients of a step that follows a pass that was left out.
 
         Where one is not finite, the next passes are recorded.
         """
+        parameter = _bad_gradient(optimizer) if self._is_skipping else None
+        if parameter is None:
+            return
         with self._lock:
             recorder = self._recorder()
-            if not self._is_skipping or recorder is None or not recorder.is_alone:
-                return
-            parameter = _bad_gradient(optimizer)
-            if parameter is not None:
-                self._is_skipping = False
-                self._all_before = self._next + self._plan.first
+            self._is_skipping = False
+            self._all_before = self._next + self._plan.first
+            if recorder is not None and recorder.is_alone:
                 recorder.was_not_finite(parameter)
 
     def _has(self, number: int) -> bool:
         return number < self._all_before or self._plan.has(number)
+
+    def _go_on(self, recorder: Recorder | None) -> None:
+        self._capture()
+        if recorder is not None:
+            recorder.goes_on()
 
     def _capture(self) -> None:
         if self._is_paused and self._provenance is not None:
@@ -117,8 +123,11 @@ class Thinning:
 
 def _warns(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether torch warns of a call, once: ``backward(create_graph=True)``, which ours has done."""
+    creates = args[_CREATE_GRAPH] if len(args) > _CREATE_GRAPH else kwargs.get("create_graph")
+    if not creates:
+        return False
     given = dict(zip(EngineCall._fields, args, strict=False)) | dict(kwargs)
-    return bool(given.get("create_graph") and given.get("accumulate_grad"))
+    return bool(given.get("accumulate_grad"))
 
 
 def _is_finite(args: Sequence[Any]) -> bool:
@@ -129,8 +138,13 @@ def _is_finite(args: Sequence[Any]) -> bool:
 
 def _bad_gradient(optimizer: Any) -> Tensor | None:
     """The first parameter of an optimizer with a gradient in which something is seen so."""
-    held = [one for group in optimizer.param_groups for one in group["params"]]
-    return next((one for one in held[:_MOST_GRADIENTS] if _is_bad(one.grad)), None)
+    left = _MOST_GRADIENTS
+    for group in optimizer.param_groups:
+        for parameter in group["params"][:left]:
+            if _is_bad(parameter.grad):
+                return cast("Tensor", parameter)
+        left = max(0, left - len(group["params"]))
+    return None
 
 
 def _is_bad(tensor: object) -> bool:
@@ -138,4 +152,7 @@ def _is_bad(tensor: object) -> bool:
     if not isinstance(tensor, Tensor) or not tensor.is_cpu or tensor.numel() > _MOST_NUMBERS:
         return False
     found = found_at_once(tensor)
-    return found is not None and any(found[1][:3])
+    if found is None:
+        return False
+    nan, posinf, neginf, *_ = found[1]
+    return bool(nan or posinf or neginf)

@@ -60,7 +60,7 @@ def count_before(database: Database, graph_task: int) -> int:
         agviz.errors.TraceError: the file is damaged.
     """
     (row,) = database.integers(
-        "SELECT count(*) FROM optimizer_step WHERE graph_task < ?", graph_task
+        "SELECT coalesce(max(id) + 1, 0) FROM optimizer_step WHERE graph_task < ?", graph_task
     )
     return row[0]
 

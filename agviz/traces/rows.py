@@ -115,8 +115,8 @@ class Meta(NamedTuple):
     choice: str
     """What was recorded where not all was, in words; empty where everything was."""
     thinned: str
-    """Which backward passes were recorded of so many that the others were left out: ``the first 100
-    and then 8 of each 512``; empty: all."""
+    """Which backward passes were recorded of so many that the others were left out: ``the first 50
+    and then 8 of each 1024``; empty: all."""
     check_forward: bool
     """Whether the torch functions were recorded that the program called."""
     values: str

@@ -168,13 +168,15 @@ class StepObserver:
             number: of the step.
             graph_task: the last outermost one that had begun; -1: none.
         """
-        if self.is_paused:
-            self._stepped_unseen(optimizer, number)
-            return []
         return self._guarded(self._stepped, optimizer, number, graph_task) or []
 
-    def _stepped_unseen(self, optimizer: Any, number: int) -> None:
-        """Note which step it was that wrote the parameters last, and no more."""
+    def stepped_unseen(self, optimizer: Any, number: int) -> None:
+        """Note which step it was that wrote the parameters last, and no more.
+
+        Args:
+            optimizer: which stepped.
+            number: of the step.
+        """
         of = self._optimizers.get(optimizer)
         if of is not None and not self._is_over:
             held = _held(optimizer)
