@@ -30,6 +30,8 @@ _AFTER_STEP: Final = (
     "An optimizer's step has to come after the last backward pass through the forward that used the"
     " old weights; else run the forward again after the step."
 )
+_RENORMALISE: Final = frozenset({"embedding", "embedding_bag"})
+"""Functions that write to their weight for ``max_norm`` only."""
 _RECORD: Final = "To learn which line modified it, record with --check-forward."
 
 
@@ -140,14 +142,7 @@ class InplaceModification:
             )
             other = "a clamp, a copy into it or an initialisation belongs after the backward pass"
             return f"{is_step if self.has_stepped else none}: {other}."
-        name = "" if op is None else op.name
-        if name.endswith("__setitem__"):
-            return "Assign into a copy (x = x.clone()), or put the parts together by torch.where."
-        if op is not None and "inplace=True" in op.arguments:
-            return "Pass inplace=False there."
-        if match := _INPLACE.search(name):
-            return f"Use {match[1] or match[2]} out of place there, or modify a clone() of it."
-        return "Modify a clone() of it, or modify it after the backward pass."
+        return _other_than(op)
 
     def details(self) -> Iterator[str]:
         """What the answer rests on, line by line."""
@@ -336,3 +331,20 @@ def _last(trace: Trace, node: NodeRow, saved: VersionErrorRow) -> NodeRow | None
     ]
     later = [user for user in users if (user.sequence_nr or 0) > (node.sequence_nr or 0)]
     return max(later, key=lambda user: user.sequence_nr or 0, default=None)
+
+
+def _other_than(op: ForwardOpRow | None) -> str:
+    """What to do in place of a function that modified what was saved."""
+    name = "" if op is None else op.name
+    if name.endswith("__setitem__"):
+        return "Assign into a copy (x = x.clone()), or put the parts together by torch.where."
+    if name.rpartition(".")[2] in _RENORMALISE:
+        return (
+            "A lookup with max_norm writes the rows that are too long anew, in the weight itself:"
+            " give what uses the weight besides a clone() of it, or look up before."
+        )
+    if op is not None and "inplace=True" in op.arguments:
+        return "Pass inplace=False there."
+    if match := _INPLACE.search(name):
+        return f"Use {match[1] or match[2]} out of place there, or modify a clone() of it."
+    return "Modify a clone() of it, or modify it after the backward pass."

@@ -107,6 +107,30 @@ _KNOWN: Final = (
         "a tensor of integers was to require a gradient",
         "Convert it first, as by float().",
     ),
+    _Known(
+        "No inf checks were recorded for this optimizer",
+        "a GradScaler was to step an optimizer none of whose parameters had a gradient",
+        "Nothing that the optimizer holds had a gradient at this step: it took no part in the loss"
+        " that was scaled. Call scaler.step for it only after a backward that led to it; where it"
+        " should have, agviz why says what cut it off.",
+    ),
+    _Known(
+        "unscale_() has already been called on this optimizer since the last update()",
+        "gradients were unscaled twice before one step",
+        "Call scaler.unscale_ once for each optimizer and step, behind the last backward that adds"
+        " to its gradients, and scaler.update() once after the steps.",
+    ),
+    _Known(
+        "step() has already been called since the last update()",
+        "a GradScaler was to step an optimizer twice without update()",
+        "Call scaler.update() once behind the steps of each iteration.",
+    ),
+    _Known(
+        "Attempting to unscale FP16 gradients",
+        "a GradScaler was given gradients in float16",
+        "The parameters themselves are float16, as half() makes them. Keep them in float32 and have"
+        " autocast choose what runs in float16.",
+    ),
 )
 
 

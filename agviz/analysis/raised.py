@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
     from agviz.traces.rows import DumpedCall, Frame, GraphTaskRow, NodeRow
 
+_OTHERWISE: Final = "CheckpointError"
+"""Of ``torch.utils.checkpoint``, where a recomputation saves other tensors than the forward did."""
 _LONGEST: Final = 600
 """Characters of a message that are shown; ``as_json`` has all of it."""
 
@@ -65,6 +67,13 @@ class RaisedException:
 
     def _sentences(self) -> Iterator[str]:
         said = " ".join(self.message.split())
+        if self.error == _OTHERWISE:
+            said = said.partition(" Tip: ")[0]
+            yield (
+                "The function of a checkpoint ran otherwise when it was computed anew. torch puts"
+                " back its own random numbers and autocast, and no more: look for what else it"
+                " decides by (Python's or NumPy's random numbers, a counter, a mode, a cache)."
+            )
         if said and " " not in said:  # a bare value, as KeyError's
             said = f"{self.error}: {said}"
         if said:

@@ -1,0 +1,72 @@
+"""Programs that an exception of torch ends, outside of backward or in it: what it means."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agviz.analysis.verdict import verdicts
+from agviz.traces.reader import Trace
+from tests.test_cli_run import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCALED = """
+import torch
+model, other = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+first, second = (torch.optim.SGD(each.parameters(), 0.1) for each in (model, other))
+scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+loss = model(torch.ones(2, 4)).mean()
+scaler.scale(loss).backward()
+"""
+UNUSED = SCALED + "scaler.step(first)\nscaler.step(second)\n"
+UNSCALED_TWICE = SCALED + "scaler.unscale_(first)\nscaler.unscale_(first)\n"
+STEPPED_TWICE = SCALED + "scaler.step(first)\nscaler.step(first)\n"
+HALF = SCALED + "model.half()\nfor p in model.parameters():\n    p.grad = p.detach().clone()\n"
+HALF += "scaler.unscale_(first)\n"
+ANOTHER_WAY = """
+import random, torch
+from torch.utils.checkpoint import checkpoint
+layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 4))
+ways = [True, False]
+def block(x):
+    return layers(x) if ways.pop(0) else x * 1
+checkpoint(block, torch.ones(2, 4), use_reentrant=False).sum().backward()
+"""
+RENORMALISED = """
+import torch
+items = torch.nn.Embedding(5, 3, max_norm=0.1)
+scores = torch.ones(2, 3) @ items.weight.T
+(scores.sigmoid().sum() + (items.weight @ torch.ones(3, 1, requires_grad=True)).sum()
+ + items(torch.tensor([0, 1])).sum()).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "heading", "words"),
+    [
+        (UNUSED, (), "none of whose parameters had a gradient", "took no part in the loss"),
+        (UNSCALED_TWICE, (), "gradients were unscaled twice", "scaler.update() once"),
+        (STEPPED_TWICE, (), "an optimizer twice without update()", "scaler.update() once"),
+        (HALF, (), "given gradients in float16", "Keep them in float32"),
+        (ANOTHER_WAY, (), "CheckpointError", "ran otherwise when it was computed anew"),
+        (RENORMALISED, ("--check-forward",), "modified by an inplace operation", "max_norm"),
+    ],
+)
+def test_what_torch_raised_means(
+    program: str, options: tuple[str, ...], heading: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(program)
+    call = ["-m", "agviz", "run", "-o", "t.agviz", *options, "train.py"]
+    done = subprocess.run(
+        [sys.executable, *call], cwd=tmp_path, env=ENVIRONMENT, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    with Trace.open(next(tmp_path.glob("*.agviz"))) as trace:
+        found = verdicts(trace)[0]
+    assert heading in found.heading
+    assert words in found.paragraph
