@@ -32,10 +32,11 @@ for _ in range(120):
     Dies()
     model(torch.ones(64, 64)).sum().backward()
 for _ in range(500):
-    if gc.get_threshold() == before:  # while agviz writes, they are out of reach
+    is_back = gc.get_threshold() == before  # while agviz writes, they are out of reach
+    if is_back:
         break
     time.sleep(0.01)
-print(sorted(threads), gc.get_threshold() == before)
+print(sorted(threads), is_back)
 """
 
 EVERYWHERE = """
