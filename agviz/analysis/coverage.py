@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.words.units import backward_passes
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
+
+ALL_PASSES: Final = "--agviz-keep=200MB"
+"""What has the pytest plugin record all passes of a test, and keep those that fail."""
 
 
 class Coverage(NamedTuple):
@@ -36,7 +39,8 @@ class Coverage(NamedTuple):
             kept = self.recorded - self.left_out
             return (
                 f"of {backward_passes(self.recorded, 0)} the file has {kept:,}: {self.thinned} were"
-                " recorded, the others ran on torch's own engine, unseen; --agviz=on records all"
+                " recorded, the others ran on torch's own engine, unseen;"
+                f" {ALL_PASSES} records all"
             )
         between = f", {self.between:,} between that failed or were not finite" * (self.between > 0)
         return (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import parsed
+from agviz.analysis.coverage import ALL_PASSES
 from agviz.traces.rows import visible
 from agviz_engine.events import LEFT_OUT, NO_GRAPH_TASK
 
@@ -95,7 +96,7 @@ class RefusedCall:
         yield f"It was called{call}; torch said: {(said or self.error).removesuffix('.')}."
         if self.is_left_out:
             yield (
-                "So many passes came before it that only some were recorded; --agviz=on records"
+                f"So many passes came before it that only some were recorded; {ALL_PASSES} records"
                 " all, and names the node and the line of the forward that it failed for."
             )
         if _NO_GRAPH in self.message:

@@ -142,6 +142,7 @@ def read_choice(item: pytest.Item, settings: PluginSettings) -> Choice:
         raise pytest.UsageError("fail_on and max_norm need the values of gradients")
     mode = _one_of(MODES, "mode", given.get("mode", mode))
     needs_all = asks or check_forward or mode == "on" or settings.baseline is not None
+    needs_all |= bool(settings.keep)
     return Choice(
         mode=mode,
         needs_all_passes=needs_all,

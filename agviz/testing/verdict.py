@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.coverage import ALL_PASSES
 from agviz.analysis.leaves import leaves
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.place import place
@@ -103,7 +104,7 @@ def judge_passes(trace: Trace, first: int) -> Verdict:
         if each.last >= first
     )
     if gone:
-        heading += f"; {backward_passes(gone, 0)} ran unseen, which --agviz=on records"
+        heading += f"; {backward_passes(gone, 0)} ran unseen ({ALL_PASSES} records them)"
     return Verdict(outcome=Outcome.NOTHING_UNUSUAL, heading=heading, verb="view")
 
 

@@ -161,7 +161,7 @@ def test_some_passes_are_recorded_and_the_answer_says_so(pytester: pytest.Pytest
     words = " ".join(section(output, "test_wrong").split())
     assert f"no anomaly found in {PLAN.first + PLAN.few} backward passes" in words
     assert f"Of {MANY:,} backward passes the file has {PLAN.first + PLAN.few}" in words
-    assert "--agviz=on records all" in words
+    assert "--agviz-keep=200MB records all" in words
 
     said = [" ".join(section(output, f"test_nan{end}").split()) for end in ("", "_at_the_end")]
     assert all(each.startswith("NaN or infinities in the gradient of") for each in said)
@@ -188,6 +188,12 @@ def test_all_are_recorded_where_all_were_asked_for(pytester: pytest.Pytester) ->
     pytester.makepyfile(test_it=TRAINING + "\n\ndef test_it():\n    train(300)\n")
     run(pytester, "--agviz=on")
     assert _passes(_trace(pytester, "test_it")) == (300, [])
+    pytester.makepyfile(test_it=TRAINING + "\n\ndef test_it():\n    train(300, 'twice', 250)\n")
+    said = run(pytester, "--agviz=retain-on-failure", "--agviz-keep=200MB").stdout.str()
+    assert "backward through the graph a second time, in" in said
+    assert _passes(_trace(pytester, "test_it")) == (252, [])
+    pytester.makepyfile(test_it=TRAINING + "\n\ndef test_it():\n    train(300)\n")
+    run(pytester, "--agviz=on")
     run(pytester, "--agviz=retain-on-failure", "--agviz-compare=agviz-results", "--agviz-output=x")
     assert "test_it.py--test_it" not in folders(pytester.path / "x")
     assert "trace.agviz" in files(_trace(pytester, "test_it").parent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agviz.analysis.coverage import ALL_PASSES
 from agviz.analysis.steps.finding import StepFinding
 from agviz_engine.events import LEFT_OUT
 
@@ -37,7 +38,7 @@ def unseen(trace: Trace) -> Iterator[StepFinding]:
             frame=None,
             paragraph=(
                 "That pass was left out: so many came before it that only some were recorded."
-                f" {seen} --agviz=on records all passes, and names the node and the line."
+                f" {seen} {ALL_PASSES} records all passes, and names the node and the line."
             ),
             first_pass=call.graph_task,
         )
