@@ -416,15 +416,10 @@ class Recording(Instrument):
     def _stepped(
         self, number: int, optimizer: Any, *, is_guarded: bool, begin_ns: int | None, thread: int
     ) -> None:
-        recorder = self.recorder
-        if recorder is None:
-            return
-        if self._thinning is not None and recorder.is_paused:
+        if self._thinning is not None:
             self._thinning.stepped(optimizer)
-            recorder.left_out_step = number, type(optimizer).__name__, is_guarded, thread
-            self.step_observer.stepped_unseen(optimizer, number)
-        else:
-            recorder.stepped(
+        if self.recorder is not None:
+            self.recorder.stepped(
                 number, optimizer, is_guarded=is_guarded, begin_ns=begin_ns, thread=thread
             )
 

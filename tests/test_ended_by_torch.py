@@ -15,6 +15,8 @@ from tests.test_cli_run import ENVIRONMENT
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from agviz.analysis.verdict import Verdict
+
 SCALED = """
 import torch
 model, other = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
@@ -37,6 +39,20 @@ def block(x):
     return layers(x) if ways.pop(0) else x * 1
 checkpoint(block, torch.ones(2, 4), use_reentrant=False).sum().backward()
 """
+UNPACKED_TWICE = """
+import torch
+from torch.utils.checkpoint import checkpoint
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * (ctx.saved_tensors[0] * 0 + ctx.saved_tensors[0] * 0 + 2)
+w = torch.ones(3, requires_grad=True)
+checkpoint(lambda x: Twice.apply(x.sin()), w, use_reentrant=False).sum().backward()
+"""
 RENORMALISED = """
 import torch
 items = torch.nn.Embedding(5, 3, max_norm=0.1)
@@ -44,6 +60,17 @@ scores = torch.ones(2, 3) @ items.weight.T
 (scores.sigmoid().sum() + (items.weight @ torch.ones(3, 1, requires_grad=True)).sum()
  + items(torch.tensor([0, 1])).sum()).backward()
 """
+
+
+def _verdict(program: str, folder: Path, *options: str) -> Verdict:
+    (folder / "train.py").write_text(program)
+    call = ["-m", "agviz", "run", "-o", "t.agviz", *options, "train.py"]
+    done = subprocess.run(
+        [sys.executable, *call], cwd=folder, env=ENVIRONMENT, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    with Trace.open(folder / "t.agviz") as trace:
+        return verdicts(trace)[0]
 
 
 @pytest.mark.parametrize(
@@ -60,13 +87,12 @@ scores = torch.ones(2, 3) @ items.weight.T
 def test_what_torch_raised_means(
     program: str, options: tuple[str, ...], heading: str, words: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "train.py").write_text(program)
-    call = ["-m", "agviz", "run", "-o", "t.agviz", *options, "train.py"]
-    done = subprocess.run(
-        [sys.executable, *call], cwd=tmp_path, env=ENVIRONMENT, timeout=120, check=False
-    )
-    assert done.returncode == 1
-    with Trace.open(next(tmp_path.glob("*.agviz"))) as trace:
-        found = verdicts(trace)[0]
+    found = _verdict(program, tmp_path, *options)
     assert heading in found.heading
     assert words in found.paragraph
+
+
+def test_what_is_unpacked_twice_did_not_run_otherwise(tmp_path: Path) -> None:
+    found = _verdict(UNPACKED_TWICE, tmp_path)
+    assert "already unpacked once" in found.paragraph
+    assert "ran otherwise" not in found.paragraph

@@ -12,6 +12,7 @@ from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from agviz.analysis.verdict import Verdict
@@ -43,9 +44,16 @@ class Deep(nn.Sequential):
         super().__init__(*(nn.Sequential(layer, nn.ReLU()) for layer in layers), nn.Linear(16, 1))
 
 
-def trained(path: Path, model: nn.Module, rate: float, *, most: float = 0.0) -> Verdict:
+def trained(
+    path: Path,
+    model: nn.Module,
+    rate: float,
+    *,
+    most: float = 0.0,
+    kind: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
+) -> Verdict:
     torch.manual_seed(1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer = kind(model.parameters(), lr=rate)
     with agviz.trace(path=path):
         for _ in range(6):
             optimizer.zero_grad()
@@ -88,17 +96,7 @@ def test_who_clips_is_left_alone(tmp_path: Path) -> None:
 
 def stepped(path: Path, model: nn.Module, *, most: float = 0.0) -> Verdict:
     """Of six steps of Adam, which nothing makes infinite."""
-    torch.manual_seed(1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    with agviz.trace(path=path):
-        for _ in range(6):
-            optimizer.zero_grad()
-            (model(torch.randn(8, 16)) - 1).square().mean().backward()
-            if most:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), most)
-            optimizer.step()
-    with Trace.open(path) as trace:
-        return verdicts(trace)[0]
+    return trained(path, model, 1e-3, most=most, kind=torch.optim.Adam)
 
 
 def test_what_explodes_from_the_first_pass_on_is_named_though_all_is_finite(tmp_path: Path) -> None:

@@ -16,8 +16,15 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
     from agviz.traces.rows import DumpedCall, Frame, GraphTaskRow, NodeRow
 
-_OTHERWISE: Final = "CheckpointError"
-"""Of ``torch.utils.checkpoint``, where a recomputation saves other tensors than the forward did."""
+_OTHERWISE: Final = tuple(
+    f"torch.utils.checkpoint: {what}"
+    for what in (
+        "A different number of tensors was saved",
+        "Recomputed values for the following tensors have different metadata",
+        "trying to save more tensors during recomputation",
+    )
+)
+"""How torch begins where a recomputation saved other tensors than the forward did."""
 _LONGEST: Final = 600
 """Characters of a message that are shown; ``as_json`` has all of it."""
 
@@ -67,12 +74,13 @@ class RaisedException:
 
     def _sentences(self) -> Iterator[str]:
         said = " ".join(self.message.split())
-        if self.error == _OTHERWISE:
+        if said.startswith(_OTHERWISE):
             said = said.partition(" Tip: ")[0]
             yield (
                 "The function of a checkpoint ran otherwise when it was computed anew. torch puts"
-                " back its own random numbers and autocast, and no more: look for what else it"
-                " decides by (Python's or NumPy's random numbers, a counter, a mode, a cache)."
+                " back autocast and, unless preserve_rng_state=False, its own random numbers, and"
+                " no more: look for what else it decides by (Python's or NumPy's random numbers, a"
+                " counter, a mode, a cache)."
             )
         if said and " " not in said:  # a bare value, as KeyError's
             said = f"{self.error}: {said}"

@@ -131,10 +131,10 @@ class Recorder(Instrument):
     """Knows what optimizers hold, find and leave behind."""
     _left_out: LeftOut | None = None
     """The last calls in a row that were not recorded, on their way to the file."""
-    is_paused = False
+    _is_paused = False
     """Whether the last call was one of them."""
-    left_out_step: tuple[int, str, bool, int] | None = None
-    """The last step behind such calls: number, class of its optimizer, ``is_guarded``, thread."""
+    _left_out_step: OptimizerStep | None = None
+    """The last step behind such calls: by its number those before it are counted."""
     isolator: NodeIsolator | None = None
     elements: ElementKeeper | None = None
     """Knows which elements are not finite."""
@@ -407,12 +407,12 @@ class Recorder(Instrument):
 
     def goes_on(self) -> None:
         """The next call of backward is recorded."""
-        if self._left_out is not None or self.is_paused:
+        if self._is_paused:
             self._keep_left_out()
             self._pause(is_paused=False)
 
     def _pause(self, *, is_paused: bool) -> None:
-        self.is_paused = is_paused
+        self._is_paused = is_paused
         if self.steps is not None:
             self.steps.is_paused = is_paused
         if self.grad_mode is not None:
@@ -431,39 +431,40 @@ class Recorder(Instrument):
 
     def _keep_left_out(self) -> None:
         left_out, self._left_out = self._left_out, None
-        step, self.left_out_step = self.left_out_step, None
+        step, self._left_out_step = self._left_out_step, None
         if left_out is not None and self.is_recording:
             self.store.side(left_out)
-        if step is not None and self.is_recording:  # by its number those before it are counted
-            number, name, is_guarded, thread = step
-            self._keep_step(number, name, is_guarded=is_guarded, begin_ns=None, thread=thread)
+        if step is not None and self.is_recording:
+            self._keep_step(step)
 
     def stepped(
         self, number: int, optimizer: Any, *, is_guarded: bool, begin_ns: int | None, thread: int
     ) -> None:
         """Take down that an optimizer stepped: see :class:`OptimizerStepRow`."""
+        import torch
+
         if self.is_recording:
+            since_ns = time.monotonic_ns() - self._start_ns
+            begun = None if begin_ns is None else begin_ns - self._start_ns
             name = type(optimizer).__name__
-            self._keep_step(number, name, is_guarded=is_guarded, begin_ns=begin_ns, thread=thread)
+            made = torch._C._autograd._get_sequence_nr()
+            times = since_ns, None if begun is None or begun < 0 else begun
+            step = OptimizerStep(self._outermost, number, *times, thread, name, is_guarded, made)
+            if self._is_paused:
+                self._left_out_step = step
+                if self.steps is not None:
+                    self.steps.stepped_unseen(optimizer, number)
+                return
+            self._keep_step(step)
             if self.steps is not None:
                 self._keep(self.steps.stepped(optimizer, number, self._outermost))
             if self.ranks is not None:
                 self.ranks.stepped(number, optimizer)
 
-    def _keep_step(
-        self, number: int, name: str, *, is_guarded: bool, begin_ns: int | None, thread: int
-    ) -> None:
-        import torch
-
-        since_ns = time.monotonic_ns() - self._start_ns
-        begun = None if begin_ns is None else begin_ns - self._start_ns
-        made = torch._C._autograd._get_sequence_nr()
-        times = since_ns, None if begun is None or begun < 0 else begun
-        self._introduce(thread)
+    def _keep_step(self, step: OptimizerStep) -> None:
+        self._introduce(step.thread)
         self._live_graphs.steps += 1
-        self.store.side(
-            OptimizerStep(self._outermost, number, *times, thread, name, is_guarded, made)
-        )
+        self.store.side(step)
 
     def _keep(self, rows: Sequence[SideRow]) -> None:
         for row in rows:

@@ -163,6 +163,13 @@ def test_some_passes_are_recorded_and_the_answer_says_so(pytester: pytest.Pytest
     assert f"Of {MANY:,} backward passes the file has {PLAN.first + PLAN.few}" in words
     assert "--agviz-keep=200MB records all" in words
 
+    with closing(sqlite3.connect(_trace(pytester, "test_wrong"))) as file:
+        ((last,),) = file.execute("SELECT last FROM left_out").fetchall()
+        of_step = "SELECT sequence_nr FROM optimizer_step WHERE graph_task = ?"
+        of_forward = "SELECT min(sequence_nr) FROM node WHERE graph_task = ?"
+        ((made,),) = file.execute(of_step, (last,)).fetchall()
+        assert made <= file.execute(of_forward, (last + 1,)).fetchone()[0]  # it came before
+
     said = [" ".join(section(output, f"test_nan{end}").split()) for end in ("", "_at_the_end")]
     assert all(each.startswith("NaN or infinities in the gradient of") for each in said)
     assert "That pass was left out" in said[0]
