@@ -386,7 +386,6 @@ class Attending(torch.nn.Module):
 
 @browser.needs_browser
 def test_edges_past_a_folded_module_have_no_kinks(chromium: Browser, tmp_path: Path) -> None:
-    torch.manual_seed(0)  # norms are written into boxes, whose widths bend the edges
     model = torch.nn.Sequential(Attending(), Attending(), Attending())
     with agviz.trace(model, tmp_path / "t.agviz"):
         model(torch.randn(2, 3, 8, requires_grad=True)).sum().backward()
@@ -400,7 +399,7 @@ def test_edges_past_a_folded_module_have_no_kinks(chromium: Browser, tmp_path: P
             title.press("Enter")
             found.append(shown.evaluate(SHARPEST))
         assert len(found) == 4
-        assert max(found) < 0.42, found
+        assert max(found) < 0.35, found
 
 
 @browser.needs_browser

@@ -24,7 +24,8 @@ class Dies:
         threads.add(threading.current_thread().name)
 
 threads, layers = set(), []
-before = gc.get_threshold()
+before = 700, 10, 10
+gc.set_threshold(*before)  # those found may be out of reach, since agviz may be writing already
 for _ in range(30):
     layers += torch.nn.Linear(64, 64), torch.nn.Tanh()
 model = torch.nn.Sequential(*layers)
@@ -122,10 +123,10 @@ def test_thresholds_of_the_program_stay() -> None:
     before, seen = gc.get_threshold(), list[tuple[int, int, int]]()
     try:
         with finalizers.held_off():
-            assert gc.get_threshold()[0] > 2**30
+            assert gc.get_threshold()[0] == 2**24
             with finalizers.held_off():
                 pass
-            assert gc.get_threshold()[0] > 2**30
+            assert gc.get_threshold()[0] == 2**24
             finalizers.while_waiting(lambda: seen.append(gc.get_threshold()))
             assert seen == [before]
             gc.set_threshold(500, 5, 5)
@@ -141,7 +142,7 @@ def test_a_child_made_where_collections_are_held_off_collects() -> None:
             finalizers._collector.forked()
             assert gc.get_threshold() == before
         with finalizers.held_off():
-            assert gc.get_threshold()[0] > 2**30
+            assert gc.get_threshold()[0] == 2**24
         assert gc.get_threshold() == before
     finally:
         gc.set_threshold(*before)

@@ -26,9 +26,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_OUT_OF_REACH: Final = 2**31 - 1
+_OUT_OF_REACH: Final = 2**24
+"""Objects; a program may multiply what it finds, and 2**31 are more than Python takes."""
 _A_MOMENT: Final = 0.0005
 """Seconds: long enough for another thread to take the GIL."""
+_A_WHILE: Final = 0.05
+"""Seconds between moments given to threads that did not collect, since they wait for agviz."""
 
 
 class _Collector:
@@ -39,6 +42,7 @@ class _Collector:
         self._holders = 0
         self._found = self._ours = 0, 0, 0
         """The thresholds of the program, and those in their place."""
+        self._next_moment = 0.0
 
     def hold_off(self) -> None:
         """Have nothing collected until :meth:`let_go`; threads may do so beside each other.
@@ -70,6 +74,13 @@ class _Collector:
     def is_due(self) -> bool:
         """Whether the program would collect if it were not held off."""
         return self._holders > 0 and gc.get_count()[0] > self._found[0]
+
+    def give_way(self) -> None:
+        """Wait a moment where a collection is due, if those threads took the last one."""
+        if self.is_due() and time.monotonic() >= self._next_moment:
+            while_waiting(time.sleep, _A_MOMENT)
+            if self.is_due():
+                self._next_moment = time.monotonic() + _A_WHILE
 
     def forked(self) -> None:
         """Be in a child what the collector is to a program: its parent's threads are not there."""
@@ -109,8 +120,7 @@ def while_waiting(wait: Callable[..., object], *arguments: object) -> None:
 
 def give_way() -> None:
     """Let the program's threads collect where that is due, in the midst of long work."""
-    if _collector.is_due():
-        while_waiting(time.sleep, _A_MOMENT)
+    _collector.give_way()
 
 
 class Bell:

@@ -292,18 +292,22 @@
       const length = Math.hypot(x, y) || 1;
       return [x / length, y / length];
     };
+    // x as a function of y between them, monotone where they are (Fritsch and Carlson, as in PCHIP)
+    const steep = through.slice(1).map((b, i) => (b.x - through[i].x) / (b.y - through[i].y));
+    const slopeAt = (i) => {
+      const [m, n] = [steep[i - 1], steep[i]];
+      return m * n > 0 ? (2 * m * n) / (m + n) : 0;
+    };
     const leaves = direction(0, 2);
     const arrives = direction(old.length - 4, old.length - 2);
     let path = `M${write(first)}`;
     for (let i = 1; i < through.length; i++) {
       const [a, b] = [through[i - 1], through[i]];
-      const reach = (b.y - a.y) / 2;
-      const out = i === 1 ? leaves : [0, 1];
-      const into = i === through.length - 1 ? arrives : [0, 1];
-      const control = [
-        { x: a.x + out[0] * reach, y: a.y + out[1] * reach },
-        { x: b.x - into[0] * reach, y: b.y - into[1] * reach },
-      ];
+      const [w, h] = [Math.abs(b.x - a.x) / 2, (b.y - a.y) / 2];
+      const along = ([x, y]) => [x * Math.max(w, h), y * h];
+      const out = i === 1 ? along(leaves) : [slopeAt(i - 1) * h, h];
+      const into = i === through.length - 1 ? along(arrives) : [slopeAt(i) * h, h];
+      const control = [{ x: a.x + out[0], y: a.y + out[1] }, { x: b.x - into[0], y: b.y - into[1] }];
       path += `C${control.map(write).join(" ")} ${write(b)}`;
     }
     return path;
