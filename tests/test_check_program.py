@@ -517,10 +517,22 @@ def penalty_read_from_grad() -> None:
     (loss + smooth).backward()
 
 
+def variance_of_derivatives_by_parameters() -> None:
+    net, sites = nn.Linear(3, 1), torch.randn(2, 8, 3)
+    losses = [net(each).square().mean() for each in sites]
+    by_site = [
+        torch.autograd.grad(loss, net.weight, retain_graph=True)[0]  # the derivative
+        for loss in losses
+    ]
+    spread = torch.stack(by_site).var(0).sum()
+    (torch.stack(losses).mean() + spread).backward()
+
+
 @pytest.mark.parametrize(
     ("program", "at"),
     [
         (penalty_without_a_graph, penalty),
+        (variance_of_derivatives_by_parameters, variance_of_derivatives_by_parameters),
         (residual_without_a_graph, residual_without_a_graph),
         (penalty_read_from_grad, penalty_read_from_grad),
     ],
@@ -557,6 +569,16 @@ def derivatives_that_are_meant_as_numbers() -> None:
     (loss + critic(x + 0.1 * slope).mean() + critic(x - slope.sign()).mean()).backward()
     fast = torch.autograd.grad(critic(torch.randn(8, 3)).mean(), critic.weight)[0]
     nn.functional.linear(torch.randn(8, 3), critic.weight - 0.1 * fast).mean().backward()
+    shift = nn.Parameter(torch.zeros(()))  # one number: its steps are not those of a penalty
+    fast = shift - 0.1 * torch.autograd.grad((x + shift).square().sum(), shift)[0]
+    fast = fast - 0.1 * torch.autograd.grad((x + fast).square().sum(), fast)[0]
+    (fast - 1).square().backward()
+    first, second = critic(x).mean(), critic(x).square().mean()
+    by = [
+        torch.autograd.grad(each, critic.weight, retain_graph=True)[0].norm()
+        for each in (first, second)
+    ]
+    (first + by[0] / by[1] * second).backward()
     energy = nn.Linear(3, 1)
     score = torch.autograd.grad(energy(x).square().sum(), x)[0]
     (nn.Linear(3, 3)(x.detach()) - score).square().mean().backward()

@@ -10,6 +10,7 @@ import sqlite3
 import time
 import weakref
 from collections import deque
+from copy import deepcopy
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -145,6 +146,18 @@ def models_with_graphs_in_grad(training: Training) -> None:
             loss.backward(create_graph=True)  # cause: 0.weight
 
 
+def snapshots_with_graphs_in_grad(training: Training) -> None:
+    """A third of the graphs are of snapshots, and stay; those of the training go."""
+    for step in range(48):
+        training.optimizer.zero_grad()
+        training.loss().backward()
+        training.optimizer.step()
+        if step % 2:
+            snapshot = deepcopy(training.model)
+            loss = training.follow(snapshot(torch.randn(6, 4)).square().mean())
+            loss.backward(create_graph=True)  # cause: 0.weight
+
+
 def hook_that_holds_its_tensor(training: Training) -> None:
     scores = []
 
@@ -261,6 +274,7 @@ GROWING = (
     replay_of_outputs,
     gradients_with_graphs,
     models_with_graphs_in_grad,
+    snapshots_with_graphs_in_grad,
     hook_that_holds_its_tensor,
     hidden_state_carried,
     wrapped_again,
@@ -352,6 +366,18 @@ def some_graphs_that_stay_for_a_while(training: Training) -> None:
         if step % 2:
             kept.append(loss)
     training.model.zero_grad()
+
+
+def snapshots_whose_gradients_go(training: Training) -> None:
+    for step in range(48):
+        training.optimizer.zero_grad()
+        training.loss().backward()
+        training.optimizer.step()
+        if step % 2:
+            snapshot = deepcopy(training.model)
+            loss = training.follow(snapshot(torch.randn(6, 4)).square().mean())
+            loss.backward(create_graph=True)
+            snapshot.zero_grad()
 
 
 def truncated(training: Training) -> None:
@@ -471,6 +497,7 @@ HEALTHY = (
     create_graph_and_none,
     models_whose_gradients_go,
     some_graphs_that_stay_for_a_while,
+    snapshots_whose_gradients_go,
     truncated,
     longer_sequences,
     generated_token_by_token,

@@ -4,9 +4,9 @@ Note [Meant as a constant]
 What ``autograd.grad`` gives without ``create_graph`` is followed through the calls of the program
 until it is added to something with a graph that depends on the parameters that the derivative
 depends on, too. It is followed no more where the program shows that a number is meant: through
-``detach``, under ``no_grad``, through its sign, as a factor. Derivatives by parameters are left
-out: they are steps, and first-order methods add them on purpose. So is what is added to that by
-which it was differentiated: a step of the data.
+``detach``, under ``no_grad``, through its sign, as a factor. Derivatives by parameters count once
+they are reduced to one number: before, they are steps, and first-order methods add them on purpose.
+So is what is added to that by which it was differentiated: a step of the data.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class PlainDerivative(NamedTuple):
     """Identities of the parameters on which it depends."""
     inputs: frozenset[int]
     """Identities of the tensors by which was differentiated."""
+    is_step: bool = False
+    """Whether it may be one: it is by parameters, and not reduced to a number."""
 
 
 class ConstantTerm(NamedTuple):
@@ -66,9 +68,9 @@ class PlainDerivatives:
     def given(self, roots: Any, inputs: Any, result: Any, captured: Any) -> None:
         """``grad`` has given derivatives that have no graph."""
         by = [each for each in inputs or () if isinstance(each, Tensor)]
-        if not by or any(isinstance(each, Parameter) for each in by):
-            return
-        about = PlainDerivative(captured, False, _parameters(roots), frozenset(map(id, by)))
+        is_step = any(isinstance(each, Parameter) for each in by)
+        inputs = frozenset(map(id, by))
+        about = PlainDerivative(captured, False, _parameters(roots), inputs, is_step)
         if about.leaves:
             for each in result or ():
                 if isinstance(each, Tensor):
@@ -98,8 +100,10 @@ class PlainDerivatives:
             return
         if not result.requires_grad:
             if result.is_floating_point():
-                self._followed[result] = found[0]
-        elif last.strip("_") in _ADDING and result.grad_fn is not None:
+                is_reduced = result.numel() == 1 < max(each.numel() for each in given)
+                is_step = found[0].is_step and not is_reduced
+                self._followed[result] = found[0]._replace(is_step=is_step)
+        elif last.strip("_") in _ADDING and result.grad_fn is not None and not found[0].is_step:
             with_graph = [each for each in given if each.grad_fn is not None]
             if any(self._depends(each, found[0]) for each in with_graph):
                 node: Any = result.grad_fn

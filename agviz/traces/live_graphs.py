@@ -136,7 +136,7 @@ def is_rising(looks: Sequence[LiveGraphsLook]) -> bool:
     before = by_passes.get(last.passes // 2), by_passes.get(last.passes // 4)
     return (
         last.passes % 4 == 0
-        and 2 * last.created >= last.passes
+        and 2 * last.alive >= last.created >= LEAST_ALIVE
         and all(
             look is not None
             and look.alive >= LEAST_ALIVE
