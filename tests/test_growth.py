@@ -10,8 +10,8 @@ import sqlite3
 import time
 import weakref
 from collections import deque
-from copy import deepcopy
 from contextlib import closing
+from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast

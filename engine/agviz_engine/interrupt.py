@@ -120,7 +120,10 @@ def strike(thread: EngineThread) -> None:
     Raises:
         KeyboardInterrupt: this is what Python's own handler of SIGINT does.
     """
-    number, handler = thread.interrupts.pop(0)
+    try:
+        number, handler = thread.interrupts.pop(0)
+    except IndexError:  # a handler that struck since the caller looked has trained, and called it
+        return
     try:
         handler(number, inspect.currentframe())
     finally:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from agviz_engine import Instrument, events, installed
+from agviz_engine import Instrument, events, installed, interrupt
 from agviz_engine.thread_state import current
 from tests.engine.builders import apply, custom, leaf
 from tests.engine.idle import engine_threads, leftovers
@@ -302,6 +302,17 @@ def test_other_threads_are_left_alone() -> None:
         thread.start()
         thread.join()
     assert not errors
+
+
+def test_a_handler_that_trains_may_call_what_was_held_back() -> None:
+    """It strikes between the look at what was held back and its call."""
+    called: list[int] = []
+    thread = current()
+    thread.interrupts.append((signal.SIGUSR1, lambda number, _: called.append(number)))
+    with installed():
+        leaf(3).exp().sum().backward()
+    interrupt.strike(thread)
+    assert called == [signal.SIGUSR1]
 
 
 def test_a_wake_up_that_comes_too_late_is_not_left_behind() -> None:

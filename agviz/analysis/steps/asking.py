@@ -21,6 +21,7 @@ from agviz.analysis.steps import (
     remaking,
     repeating,
     restoring,
+    scales,
     scaling,
     spoiling,
     still,
@@ -117,7 +118,8 @@ def _found(trace: Trace) -> list[StepFinding]:
     causes.sort(key=lambda found: found.kind in _OF_A_PART)
     if any(found.kind not in _WITHOUT_EFFECT for found in causes):
         return causes
-    trends = [*rates.diverging(run)] or [*falling.falling(run)] or [*rates.exploding(run)]
+    trends = [*scales.unscaled(run)] or [*rates.diverging(run)] or [*falling.falling(run)]
+    trends = trends or [*rates.exploding(run)]
     return [*(trends or [*spoiling.spoilt(run)] or spoiling.buffers(run)), *causes]
 
 
