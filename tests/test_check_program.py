@@ -7,6 +7,7 @@ import inspect
 import random
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def checked(program: Callable[[], object]) -> CheckReport:
 def line_of(function: Callable[..., object], text: str) -> str:
     lines, first = inspect.getsourcelines(function)
     numbers = [first + n for n, line in enumerate(lines) if text in line]
-    return f"tests/test_check_program.py:{numbers[0]} "
+    return f"tests/{Path(inspect.getfile(function)).name}:{numbers[0]} "
 
 
 def found(report: CheckReport, place: str, *words: str) -> None:

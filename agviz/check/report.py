@@ -110,6 +110,7 @@ def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
     found = [
         *_losses(watch),
         *_misread(watch),
+        *_masks(watch),
         *_recurrent(watch),
         *_derivatives(watch),
         *changed,
@@ -181,6 +182,19 @@ def _misread(watch: GradientWatch) -> Iterator[Verdict]:
             continue
         said = mixed_axes.paragraph(each.size)
         yield _found(mixed_axes.heading(each.before, each.after), frame, said)
+
+
+def _masks(watch: GradientWatch) -> Iterator[Verdict]:
+    for each in watch.masks.found:
+        holds = "the same key" if each.token is None else f"token {each.token}"
+        means = "is looked at" if each.is_of_what_stays else "is left out"
+        yield _found(
+            "attention looks at padding only: its mask is inverted",
+            watch.frame(each.captured),
+            f"Of each sample {each.fewest:,} to {each.most:,} entries at one end are left to look"
+            f" at, and all of these hold {holds}, as no other does: padding. So what is learnt does"
+            f" not depend on the data there. What is True in {each.name} {means}: invert the mask.",
+        )
 
 
 def _recurrent(watch: GradientWatch) -> Iterator[Verdict]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from agviz.check.broadcasting import ExpandedLoss, ExpandedTensors
 from agviz.check.hooks import RepeatedHook, repeated_hooks
 from agviz.check.kept_call import KeptCalls
+from agviz.check.masks import Masks
 from agviz.check.misread import MisreadInput, MixingView, misread
 from agviz.check.plain_derivatives import PlainDerivatives
 from agviz.check.precision.tape import ForwardTapes
@@ -95,6 +96,7 @@ class GradientWatch(CheckForward):
         self.changed: list[ChangedTensor] = []
         self.losses: list[ExpandedLoss] = []
         self.misread: list[MisreadInput | MixingView] = []
+        self.masks = Masks()
         self.recurrent = RecurrentOutputs()
         self.expanded = ExpandedTensors()
         self.derivatives = PlainDerivatives()
@@ -311,6 +313,7 @@ class GradientWatch(CheckForward):
         self.derivatives.called(call.name, args, kwargs, result, call.captured)
         if found is not None and len(self.losses) < _MOST_LOSSES:
             self.losses.append(found)
+        self.masks.called(call.name, args, kwargs, call.captured)
         self.recurrent.called(call.name, args, kwargs, result, call.captured)
         otherwise = misread(call.name, args, kwargs, result, call.captured)
         if otherwise is not None and len(self.misread) < _MOST_LOSSES:
