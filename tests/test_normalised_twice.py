@@ -47,6 +47,16 @@ WRONG: dict[str, tuple[str, str, Callable[[Tensor], Tensor]]] = {
         "sigmoid",
         lambda x: nn.functional.binary_cross_entropy_with_logits(x.sigmoid(), TRUE),
     ),
+    "a divergence": (
+        "kl_div",
+        "softmax",
+        lambda x: nn.functional.kl_div(x.softmax(1), SHARES, reduction="batchmean") * 4,
+    ),
+    "a divergence from logarithms": (
+        "kl_div",
+        "sigmoid",
+        lambda x: nn.KLDivLoss(reduction="sum", log_target=True)(x.sigmoid(), SHARES.log()),
+    ),
     "no log": ("nll_loss", "softmax", lambda x: nn.functional.nll_loss(x.softmax(1), CLASSES)),
 }
 RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
@@ -63,6 +73,9 @@ RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
     ),
     "targets that are trained": lambda x: nn.functional.kl_div(
         x[:2].log_softmax(1), x[2:].softmax(1), reduction="batchmean"
+    ),
+    "the same in logarithms": lambda x: nn.functional.kl_div(
+        x[:2].log_softmax(1), x[2:].softmax(1).log(), log_target=True, reduction="batchmean"
     ),
     "entropy": lambda x: -(x.softmax(1) * x.log_softmax(1)).sum(1).mean(),
 }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import NodeRow
 
 
 _Node = TypeVar("_Node")
@@ -29,11 +30,13 @@ class Loss(NamedTuple):
 
     name: str
     nodes: tuple[str, ...]
-    """Beginnings of their names, the loss's own first; empty: it has none of its own."""
+    """Beginnings of their names, the loss's own first."""
     expects: str
     takes: str
     """What it does with what it is given, or takes it for."""
     remedy: str
+    is_composed: bool = False
+    """Whether the nodes, one of which is there, are those of arithmetic within the function."""
 
     def heading(self, function: str) -> str:
         """What the loss was given, by the function that gave the probabilities."""
@@ -84,13 +87,15 @@ LOSSES: Final = (
     ),
     Loss(
         "kl_div",
-        (),
+        ("Mul", "Sub"),  # target * input, or with log_target, target - input
         "log probabilities",
         "takes its input for logarithms of probabilities: value and gradient are of another"
         " divergence than is meant",
         "Use log_softmax or logsigmoid instead",
+        is_composed=True,
     ),
 )
+_FUNCTIONAL: Final = "torch/nn/functional.py"
 _MOST_NODES: Final = 20_000
 """A larger graph is not read."""
 _MOST_STEPS: Final = 8
@@ -145,6 +150,12 @@ def _kind(name: str) -> str:
     return name.partition("Backward")[0]
 
 
+def _is_within(node: NodeRow, function: str) -> bool:
+    """Whether a function of ``torch.nn.functional`` made a node."""
+    made = node.stack[-1:]
+    return bool(made) and made[0].function == function and made[0].file.endswith(_FUNCTIONAL)
+
+
 class _Graph:
     """The names of a pass's nodes, and what each leads to."""
 
@@ -157,14 +168,20 @@ class _Graph:
     def given_to(self, node: int, loss: Loss) -> StepFinding | None:
         """The probabilities that a loss was given as its first argument; None: none."""
         below: int | None = node
-        for begins in loss.nodes:
-            if below is None or not self._names[below].startswith(begins):
-                return None
-            below = _past_views(self._below(below), self._names.__getitem__, self._below)
-        found = probabilities(below, self._names.__getitem__, self._below) if loss.nodes else None
+        if loss.is_composed:
+            is_one = _kind(self._names[node]) in loss.nodes
+            below = self._below(node, 1) if is_one else None
+        else:
+            for begins in loss.nodes:
+                if below is None or not self._names[below].startswith(begins):
+                    return None
+                below = _past_views(self._below(below), self._names.__getitem__, self._below)
+        found = probabilities(below, self._names.__getitem__, self._below)
         if found is None or (loss.name == "nll_loss" and self._is_meant(node)):
             return None
         at, made = (self._trace.node(self._task, each) for each in (node, found[0]))
+        if loss.is_composed and not _is_within(at, loss.name):
+            return None
         place = "" if made.frame is None else f" at {made.frame}"
         place += f" in {made.module}" if made.module else ""
         return StepFinding(
@@ -186,7 +203,7 @@ class _Graph:
             for taker in taking
         )
 
-    def _below(self, node: int) -> int | None:
-        """What the gradient of a node's first argument flows to."""
+    def _below(self, node: int, argument: int = 0) -> int | None:
+        """What the gradient of a node's first argument flows to, or of another one."""
         edges = self._trace.edges_from(self._task, node)
-        return next((edge.consumer for edge in edges if edge.output == 0), None)
+        return next((edge.consumer for edge in edges if edge.output == argument), None)
