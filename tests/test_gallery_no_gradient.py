@@ -151,6 +151,7 @@ def test_there_are_enough() -> None:
     rare.add(Cause.IN_NODE)  # tests/test_tui_passes.py
     # tests/test_why_of_cause.py
     rare |= {Cause.SAMPLED, Cause.NOT_HELD, Cause.DIFFERENCE, Cause.NO_ELEMENTS, Cause.COLLECTIVE}
+    rare |= {Cause.PUT_THERE}
     rare |= {Cause.LEARNT, Cause.DROPPED}  # tests/test_claims.py
     of_no_use = {Cause.NON_FINITE, *(program.one("cause") for program in programs("faint"))}
     assert told_apart == set(Cause) - rare - of_no_use

@@ -29,8 +29,8 @@ KINDS = {
     "hook writes", "horizon", "kept",
     "left behind", "made anew", "mixed", "never steps", "no gradient", "not clipped", "not held",
     "not scaled", "rate 0", "rate falls", "rate infinite", "rate squared", "replaced",
-    "set back", "spoilt", "stepped again", "still", "still scaled", "thrown away", "too slow",
-    "unfrozen", "unregistered", "weighed",
+    "set back", "spoilt", "stepped again", "still", "still scaled", "swings", "thrown away",
+    "too slow", "unfrozen", "unregistered", "weighed",
 }  # fmt: skip
 
 

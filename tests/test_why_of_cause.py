@@ -424,6 +424,32 @@ def test_a_target_network_is_no_fault_unless_an_optimizer_holds_it(
     assert {row.cause for row in missing} == {Cause.NO_GRAD if is_held else Cause.NOT_HELD}
 
 
+def test_gradients_that_the_program_puts_there_are_no_fault(tmp_path: Path) -> None:
+    """As for each sample, by torch.func, so that no pass writes ``.grad``."""
+    net = nn.Sequential(nn.Linear(4, 2))
+
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        out: Tensor = torch.func.functional_call(net, weights, (x[None],))
+        return out.square().mean()
+
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    by_sample = torch.func.vmap(torch.func.grad(loss), (None, 0))
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        for _ in range(24):
+            with torch.no_grad():
+                net(torch.randn(3, 4))
+            found = by_sample(
+                {name: each.detach() for name, each in net.named_parameters()}, torch.randn(3, 4)
+            )
+            for name, each in net.named_parameters():
+                each.grad = found[name].mean(0)
+            optimizer.step()
+    with agviz.Trace.open(tmp_path / "t.agviz") as trace:
+        rows = why(trace)
+    assert {row.cause for row in rows} == {Cause.PUT_THERE}
+    assert all(row.is_fine for row in rows)
+
+
 def test_a_power_of_negative_numbers_by_a_learned_exponent(tmp_path: Path) -> None:
     def program() -> None:
         exponent = torch.full((), 3.0, requires_grad=True)

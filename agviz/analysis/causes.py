@@ -86,6 +86,8 @@ class Cause(StrEnum):
     """It is practically zero, because what it adds to is normalised afterwards."""
     NOT_HELD = "not_held"
     """It ran without gradients, and optimizers stepped without it: a target or teacher network."""
+    PUT_THERE = "put_there"
+    """Optimizers find a gradient that the program puts there: no pass writes ``.grad``."""
     DIFFERENCE = "difference"
     """What it adds cancels in the loss, which takes differences only."""
     LEARNT = "learnt"

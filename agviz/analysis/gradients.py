@@ -45,6 +45,7 @@ INTENDED: Final = {
     Cause.EMPTY,
     Cause.SHIFT,
     Cause.NOT_HELD,
+    Cause.PUT_THERE,
     Cause.DIFFERENCE,
     Cause.LEARNT,
     Cause.NO_ELEMENTS,

@@ -171,7 +171,8 @@ def no_use(trace: Trace) -> NoUse | None:
     steps = trace.optimizer_steps_before(last) - trace.optimizer_steps_before(first)
     if steps < _LEAST_STEPS:
         return None
-    held = {row.name for row in trace.held_parameters() if row.name}
+    stepping = _stepping(trace, passes[-LAST_PASSES:][0].id)
+    held = {row.name for row in trace.held_parameters() if row.name and row.optimizer in stepping}
     began = {row.parameter: row for row in why(trace, graph_task=first)}
     answer = why(trace)
     lasting = [
@@ -220,6 +221,13 @@ def no_use(trace: Trace) -> NoUse | None:
         of=len(answer.trained),
         is_from_first=is_from_first,
     )
+
+
+def _stepping(trace: Trace, since: int) -> set[int]:
+    """The optimizers that step after a pass or later: others are through, as of a model before."""
+    before = trace.passes_before_steps()
+    facts = trace.step_facts()
+    return {fact.optimizer for fact in facts if before.get(fact.step, -1) >= since}
 
 
 def _is_dead_since(

@@ -60,6 +60,7 @@ _WORDS: Final[dict[Cause, str]] = {
     Cause.FAINT_MEETING: "the gradients that meet at {node} cancel but for rounding",
     Cause.FAINT_LOSS: "the weight of its term of the loss is next to nothing ({node})",
     Cause.NOT_HELD: "it runs without gradients, and no optimizer holds it",
+    Cause.PUT_THERE: "the program puts it there: no pass writes .grad, and an optimizer finds one",
     Cause.DIFFERENCE: "the loss takes differences only: what it adds cancels",
     Cause.LEARNT: "little is left to be learnt: {what}",
     Cause.NO_ELEMENTS: "no element went through it ({node})",

@@ -232,9 +232,10 @@ class _Why:
         value = GradientValue.NONE if found is None else found.value
         if value in {GradientValue.SOME, GradientValue.UNKNOWN} and found is not None:
             return self._reached(parameter, found)
-        if not parameter.requires_grad:
-            return unreached(parameter, Cause.FROZEN)
         in_graph = self._in_graph.get(name)
+        is_put_there = in_graph is None and value is GradientValue.NONE and name in self._put_there
+        if is_put_there or not parameter.requires_grad:
+            return unreached(parameter, Cause.PUT_THERE if is_put_there else Cause.FROZEN)
         if value is GradientValue.ZERO and found is not None:
             return self._vanished(parameter, found)
         if in_graph is not None:
@@ -903,6 +904,13 @@ class _Why:
         """Whether optimizers stepped, and none holds a parameter by any name that it had."""
         known_as = {name, name.partition(".")[2]}
         return bool(self._held) and not known_as & self._held
+
+    @cached_property
+    def _put_there(self) -> set[str]:
+        """What optimizers find a gradient of, where no pass writes ``.grad``."""
+        if not self._is_last or self._trace.graph_tasks.outermost.accumulating:
+            return set()
+        return {row.name for row in self._trace.held_parameters() if row.had_grad}
 
     @cached_property
     def _held(self) -> set[str]:

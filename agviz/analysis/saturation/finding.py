@@ -13,6 +13,7 @@ from agviz.analysis.saturation.gates import shut_gates
 from agviz.analysis.saturation.judging import saturated
 from agviz.analysis.saturation.openness import INPUT_TOO_LARGE, LOGITS_TOO_LARGE, SLOPES
 from agviz.analysis.saturation.reading import RunSaturation
+from agviz.analysis.vanishing import is_custom
 from agviz.words.labels import of_owner
 from agviz.words.units import percent, plural
 
@@ -57,6 +58,10 @@ _OF_CALLS: Final = (
     "What comes back in from step to step is too large: use smaller (orthogonal) recurrent"
     " weights, normalise the state, or take gates (GRU, LSTM)."
 )
+
+
+_CHECKPOINTS: Final = "CheckpointFunction"
+"""torch's own Function: it computes the gradients of what was checkpointed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +234,20 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
             if first.trend == "start" and scale > _LARGE
             else own.get(first.trend, own["start"])
         )
+        if first.trend == "passes" and (name := _by_hand(trace, first)):
+            yield (
+                f"The backward of {name} is the program's own, and steps follow what it gives:"
+                " agviz check looks whether that is right."
+            )
+
+
+def _by_hand(trace: Trace, found: Saturated) -> str:
+    """The custom Function through which the gradient comes, as far as is known; empty: none."""
+    last = found.site.nodes[-1].order or 0
+    nodes = trace.nodes(found.at.graph_task)
+    names = [node.short_name for node in nodes if is_custom(node) and (node.order or last) < last]
+    own = [name.removesuffix("Backward") for name in names if not name.startswith(_CHECKPOINTS)]
+    return own[0] if own else ""
 
 
 def _written(trace: Trace, found: Saturated) -> ForwardOpRow | None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 3
 """Steps from which a rule is drawn."""
+_SWINGS: Final = 2
+"""Times that a rate has risen again: once may be a run that goes on for a little."""
 _RARELY: Final = 4
 """Steps of the optimizer for each of the scheduler: that is stepped by epochs, or the like."""
 _NOTHING: Final = 1e-4
@@ -133,6 +135,7 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                     " or give it the number of epochs as total_steps."
                 ),
             )
+        yield from _swinging(each, known, made, lines)
         tail = next(
             (place for place, rate in enumerate(reversed(known)) if rate >= peak * _NOTHING),
             len(known),
@@ -151,6 +154,32 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                 ),
                 evidence=(f"so small from step {began.number} on",),
             )
+
+
+def _swinging(
+    each: Stepping, known: Sequence[float], made: Frame | None, lines: Sequence[Frame]
+) -> Iterator[StepFinding]:
+    """A cosine that is meant to fall once, and rises again and again."""
+    if made is None or "CosineAnnealingLR(" not in made.source:
+        return
+    rates = [rate for rate, _ in itertools.groupby(known)]
+    lows = [b for a, b, c in zip(rates, rates[1:], rates[2:], strict=False) if a > b < c]
+    highs = [b for a, b, c in zip(rates, rates[1:], rates[2:], strict=False) if a < b > c]
+    if len(lows) < _SWINGS or not highs or min(highs) < 2 * max(lows):
+        return
+    yield StepFinding(
+        kind="swings",
+        heading=f"the learning rate of {each.name} rises again, {len(lows):,} times",
+        frame=lines[0],
+        paragraph=(
+            f"In {len(known):,} steps it fell to {number(min(lows))} and rose to"
+            f" {number(max(highs))} again and again, and it is {number(known[-1])} at the end."
+            f" CosineAnnealingLR, made at {made}, falls for T_max steps of its own, and rises for"
+            " as many after that. It is stepped for each batch, perhaps made for epochs: call its"
+            " step() once per epoch, or give it the number of batches as T_max. Where restarts are"
+            " meant, CosineAnnealingWarmRestarts makes them."
+        ),
+    )
 
 
 def _squared(
