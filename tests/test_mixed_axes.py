@@ -52,6 +52,14 @@ def attended(x: Tensor) -> Tensor:
     return out
 
 
+def attended_by_samples(x: Tensor) -> Tensor:
+    """The same with as many samples as a head has numbers: torch joins samples and heads."""
+    layer = nn.MultiheadAttention(24, 3, batch_first=True)
+    wide = nn.functional.linear(x, torch.randn(24, 12))
+    out: Tensor = layer(wide, wide, wide)[0]
+    return out
+
+
 WRONG: dict[str, tuple[list[int], list[int], Callable[[Tensor], Tensor]]] = {
     "heads": ([8, 10, 12], [8, 4, 10, 3], lambda x: x.view(8, 4, 10, 3)),
     "heads in the batch": ([8, 10, 12], [32, 10, 3], lambda x: x.reshape(32, 10, 3)),
@@ -72,6 +80,7 @@ RIGHT: dict[str, Callable[[Tensor], Tensor]] = {
     "shuffled": shuffled,
     "patches": patches,
     "attended": attended,
+    "attended by samples": attended_by_samples,
 }
 
 

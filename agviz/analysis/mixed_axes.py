@@ -138,7 +138,9 @@ def _behind(shape: Shape) -> Iterator[int]:
 
 
 def _mixed(node: NodeRow) -> tuple[Shape, Shape, int] | None:
-    """Both shapes of a view, and the size of what they exchange."""
+    """Both shapes of a view of the program's, and the size of what they exchange."""
+    if node.stack and node.stack[-1].hidden:  # a library's, as that by heads of an attention
+        return None
     before = next(iter(node.output_shapes), None)
     after = next(iter(node.input_shapes or ()), None)
     size = None if before is None or after is None else moved(before, after)
