@@ -30,7 +30,7 @@ KINDS = {
     "left behind", "made anew", "mixed", "never steps", "no gradient", "not clipped", "not held",
     "not scaled", "rate 0", "rate falls", "rate infinite", "rate squared", "replaced",
     "set back", "spoilt", "stepped again", "still", "still scaled", "swings", "thrown away",
-    "too slow", "unfrozen", "unregistered", "weighed",
+    "no statistics", "too slow", "unfrozen", "unregistered", "weighed",
 }  # fmt: skip
 
 

@@ -254,6 +254,8 @@ class Recorder(Instrument):
         self._keep_left_out()
         if self.steps is not None and self.is_recording:
             self._keep(self.steps.look())
+            if averages := self.steps.averages():
+                self.file.note("averages_without_statistics", averages)
         if self.ranks is not None:
             self.ranks.stop()
         self.store.flush()

@@ -94,6 +94,20 @@ class Contents:
             raise self._database.damaged("it does not say what was recorded") from error
 
     @cached_property
+    def averages_without_statistics(self) -> tuple[str, ...]:
+        """Batch norms whose weight is averaged, and whose statistics are as they were made."""
+        key = "averages_without_statistics"
+        rows = self._database.texts(f"SELECT key, value FROM meta WHERE key = '{key}' LIMIT 1")  # noqa: S608
+        try:
+            return tuple(
+                clean(_is_a(str, name))
+                for _, value in cast("list[tuple[str, str]]", rows)
+                for name in _is_a(list, json.loads(value))
+            )
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._database.damaged("names of modules are none") from error
+
+    @cached_property
     def handed_in(self) -> dict[tuple[str, int], tuple[str, ...]]:
         """What the program calls the tensors of collectives, by process group and number."""
         rows = self._database.texts("SELECT key, value FROM meta WHERE key = 'handed_in' LIMIT 1")

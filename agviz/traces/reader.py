@@ -588,6 +588,10 @@ class Trace:
         """Parameters and buffers that were not finite when a loss was not, and at the end."""
         return step_facts.not_finite(self._database, self._contents())
 
+    def averages_without_statistics(self) -> tuple[str, ...]:
+        """Batch norms in ``eval()`` whose weight is averaged, and whose statistics never were."""
+        return self._contents().averages_without_statistics
+
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""
         return dumps.read(self._database, self._contents())

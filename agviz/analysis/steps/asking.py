@@ -47,7 +47,16 @@ _OF_A_PART: Final = frozenset(
         "frozen, moved",
         "held twice",
     }
-    | {"not clipped", "not held", "restores nothing", "still", "sharing", "swapped", "unfrozen"}
+    | {
+        "no statistics",
+        "not clipped",
+        "not held",
+        "restores nothing",
+        "still",
+        "sharing",
+        "swapped",
+        "unfrozen",
+    }
     | {"unregistered", "weighed"}
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -95,6 +104,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *modes.frozen_in_training(run),
         *mistaken.sharing(run),
         *mistaken.swapped(run),
+        *mistaken.without_statistics(run),
         *hooking.written(run),
         *rates.rates(run),
         *remaking.made_anew(run),

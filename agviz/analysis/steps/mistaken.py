@@ -10,6 +10,7 @@ from agviz.analysis.code_search import parsed, with_functions
 from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.analysis.steps.finding import StepFinding, listed
+from agviz.analysis.steps.source_calls import calls
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
@@ -109,6 +110,33 @@ def swapped(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             return
+
+
+def without_statistics(run: RunSteps) -> Iterator[StepFinding]:
+    """A model that averages the parameters of another one, and not its running statistics."""
+    names = run.trace.averages_without_statistics()
+    if not names or not run.optimizers:
+        return
+    lines = calls(run.trace, run.optimizers[0].stepped, _pairs_parameters)
+    yield StepFinding(
+        kind="no statistics",
+        heading=f"an average of weights has no running statistics ({listed(names)})",
+        frame=lines[0] if len({line.line for line in lines}) == 1 else None,
+        paragraph=(
+            "At the end, the weight of each of these batch norms had been written many times, by no"
+            " optimizer; running_mean is 0, as it was made, and no batch was counted."
+            " In eval() they normalise by a mean of 0 and a variance of 1, to which the averaged"
+            " weights don't fit. Parameters are averaged and buffers are not: copy these, too, as"
+            " by zip(average.buffers(), model.buffers()), or use torch.optim.swa_utils"
+            " (AveragedModel with use_buffers, update_bn)."
+        ),
+    )
+
+
+def _pairs_parameters(call: ast.Call, name: str) -> bool:
+    """Whether a call goes through the parameters of two modules side by side."""
+    texts = [ast.unparse(each) for each in call.args]
+    return name == "zip" and len(texts) > 1 and all(text.endswith("arameters()") for text in texts)
 
 
 def _behind(made: dict[int, ForwardOpRow], tensor: int, *, by_gradient: bool = False) -> set[int]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.record.kinds import is_a
 from agviz.record.steps.attributes import module_flags
+from agviz.record.steps.averages import without_statistics
 from agviz.record.steps.finiteness import not_finite
 from agviz.record.steps.kept import KeptGradients
 from agviz.record.steps.sample import StepSample
@@ -205,6 +206,14 @@ class StepObserver:
             graph_task: whose loss is not finite; -1: the recording ends.
         """
         return self._guarded(self._look, graph_task) or []
+
+    def averages(self) -> list[str]:
+        """Batch norms whose weight is averaged, and whose statistics are as they were made."""
+        return self._guarded(self._averages) or []
+
+    def _averages(self) -> list[str]:
+        held = {id(each) for optimizer in list(self._optimizers) for each in _held(optimizer)}
+        return without_statistics(self._names.roots(), held) if self._has_stepped else []
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
         return (self._unseen or self._act)(act, *args)
