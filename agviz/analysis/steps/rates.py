@@ -173,11 +173,10 @@ def _swinging(
         frame=lines[0],
         paragraph=(
             f"In {len(known):,} steps it fell to {number(min(lows))} and rose to"
-            f" {number(max(highs))} again and again, and it is {number(known[-1])} at the end."
-            f" CosineAnnealingLR, made at {made}, falls for T_max steps of its own, and rises for"
-            " as many after that. It is stepped for each batch, perhaps made for epochs: call its"
-            " step() once per epoch, or give it the number of batches as T_max. Where restarts are"
-            " meant, CosineAnnealingWarmRestarts makes them."
+            f" {number(max(highs))} again and again. CosineAnnealingLR, made at {made}, falls for"
+            " T_max of its own steps and rises for as many. It is stepped for each batch, perhaps"
+            " made for epochs: call its step() once per epoch, or give it the number of batches."
+            " Where restarts are meant, CosineAnnealingWarmRestarts makes them."
         ),
     )
 
