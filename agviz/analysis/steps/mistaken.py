@@ -124,9 +124,10 @@ def without_statistics(run: RunSteps) -> Iterator[StepFinding]:
         frame=lines[0] if len({line.line for line in lines}) == 1 else None,
         paragraph=(
             "Their weights were written many times, by no optimizer; running_mean is 0, as it was"
-            " made, and no batch was counted. In eval() they normalise by a mean of 0 and a variance"
-            " of 1, to which averaged weights don't fit. Parameters are averaged and buffers are not:"
-            " copy these, too, or use torch.optim.swa_utils (AveragedModel with use_buffers, update_bn)."
+            " made, and no batch was counted. In eval() they normalise by a mean of 0 and a"
+            " variance of 1, to which averaged weights don't fit. Parameters are averaged and"
+            " buffers are not: copy these, too, or use torch.optim.swa_utils (AveragedModel with"
+            " use_buffers, update_bn)."
         ),
     )
 
