@@ -38,6 +38,7 @@ async def test_nothing_is_collected_between_keys_and_what_is_young_in_the_pause_
     tmp_path: Path, collected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector, "_PAUSE_S", 0.5)
+    monkeypatch.setattr(collector, "_WORTH", 1)  # a slow machine may have made little until then
     app = AgvizApp([record(tmp_path / "t.agviz")])
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
@@ -56,6 +57,7 @@ async def test_everything_is_gone_through_in_a_longer_pause(
     monkeypatch.setattr(collector, "_PAUSE_S", 0.01)
     monkeypatch.setattr(collector, "_LONG_PAUSE_S", 0.01)
     monkeypatch.setattr(collector, "_YOUNG", 1)
+    monkeypatch.setattr(collector, "_WORTH", 1)
     app = AgvizApp([record(tmp_path / "t.agviz")])
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)

@@ -18,6 +18,7 @@ from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
 from agviz.analysis.loss_scale import is_scaled_beyond
 from agviz.analysis.mixed_axes import mixed_axes
+from agviz.analysis.moving_target import moving_target
 from agviz.analysis.no_progress import no_progress
 from agviz.analysis.no_use import NoUse, no_use
 from agviz.analysis.nonleaf_gradient import READ_ONLY, nonleaf_gradient
@@ -135,6 +136,8 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
             found = found or [of_failure(shut, trace, Outcome.CANT_TELL)]
         elif shut is not None:
             found = [of_failure(shut, trace), *found]
+    if not found and graph_task is None and (target := moving_target(trace)) is not None:
+        found = [of_failure(target, trace, Outcome.CANT_TELL)]
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)

@@ -22,7 +22,7 @@ def without_statistics(modules: Iterable[tuple[str, Module]], held: Container[in
 
     Args:
         modules: outermost ones, each with what names of its parameters begin with.
-        held: identities of what optimizers hold.
+        held: identities of what optimizers hold, or held.
     """
     import torch
 

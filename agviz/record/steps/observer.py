@@ -112,6 +112,8 @@ class StepObserver:
         self._number = itertools.count().__next__
         self._unheld = UnheldLeaves(names.roots)
         self._has_stepped = False
+        self._ever_held: set[int] = set()
+        """Identities of what optimizers stepped, which may be gone when the recording ends."""
         self._passes = 0
         self._looks = 0
         self._is_over = False
@@ -212,7 +214,7 @@ class StepObserver:
         return self._guarded(self._averages) or []
 
     def _averages(self) -> list[str]:
-        held = {id(each) for optimizer in list(self._optimizers) for each in _held(optimizer)}
+        held = self._ever_held
         return without_statistics(self._names.roots(), held) if self._has_stepped else []
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
@@ -313,6 +315,7 @@ class StepObserver:
         is_new = of.told is None or of.told[0] != of.identities
         of.told = facts
         if is_new:
+            self._ever_held.update(of.identities)
             of.names = [self._names.parameter(one) or "" for one in held]
         if flags := module_flags(self._names.roots()):
             yield ModuleFlags(graph_task, flags)
