@@ -146,16 +146,21 @@ def models_with_graphs_in_grad(training: Training) -> None:
             loss.backward(create_graph=True)  # cause: 0.weight
 
 
-def snapshots_with_graphs_in_grad(training: Training) -> None:
-    """A third of the graphs are of snapshots, and stay; those of the training go."""
+def snapshots(training: Training) -> Iterator[tuple[nn.Module, Tensor]]:
+    """Beside every second step, a snapshot of the model and its loss."""
     for step in range(48):
         training.optimizer.zero_grad()
         training.loss().backward()
         training.optimizer.step()
         if step % 2:
             snapshot = deepcopy(training.model)
-            loss = training.follow(snapshot(torch.randn(6, 4)).square().mean())
-            loss.backward(create_graph=True)  # cause: 0.weight
+            yield snapshot, training.follow(snapshot(torch.randn(6, 4)).square().mean())
+
+
+def snapshots_with_graphs_in_grad(training: Training) -> None:
+    """A third of the graphs are of snapshots, and stay; those of the training go."""
+    for _, loss in snapshots(training):
+        loss.backward(create_graph=True)  # cause: 0.weight
 
 
 def hook_that_holds_its_tensor(training: Training) -> None:
@@ -369,15 +374,9 @@ def some_graphs_that_stay_for_a_while(training: Training) -> None:
 
 
 def snapshots_whose_gradients_go(training: Training) -> None:
-    for step in range(48):
-        training.optimizer.zero_grad()
-        training.loss().backward()
-        training.optimizer.step()
-        if step % 2:
-            snapshot = deepcopy(training.model)
-            loss = training.follow(snapshot(torch.randn(6, 4)).square().mean())
-            loss.backward(create_graph=True)
-            snapshot.zero_grad()
+    for snapshot, loss in snapshots(training):
+        loss.backward(create_graph=True)
+        snapshot.zero_grad()
 
 
 def truncated(training: Training) -> None:

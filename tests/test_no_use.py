@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import agviz
-from agviz.analysis.no_use import NoUse
+from agviz.analysis.no_use import NoUse, no_use
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import Verdict, verdicts
 from agviz.traces.reader import Trace
@@ -323,3 +323,24 @@ def test_a_hinge_that_is_satisfied_is_not(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
     verdict = trained(tmp_path / "t.agviz", model, lambda out: (1 - out).relu().mean(), 120)
     assert verdict.outcome is Outcome.NOTHING_UNUSUAL
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_an_optimizer_that_steps_rarely_still_steps(tmp_path: Path, *, goes_on: bool) -> None:
+    """Each 24th of its passes; or it did, before another training of as many."""
+    torch.manual_seed(0)
+    used, unused = nn.Linear(4, 1), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD([*used.parameters(), *unused.parameters()], lr=0.01)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        unused(torch.randn(3, 4))
+        for turn in range(118):  # no step follows the last 22
+            is_over = turn >= 48 and not goes_on
+            (used(torch.randn(3, 4)).square().mean()).backward()
+            if turn % 24 == 23 and not is_over:
+                optimizer.step()
+                optimizer.zero_grad()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        found = no_use(trace)
+    assert (found is not None) is goes_on
+    if found is not None:
+        assert {row.parameter.rpartition(".")[2] for row in found.group.rows} == {"weight", "bias"}

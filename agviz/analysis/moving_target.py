@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.evidence import base_name
 from agviz.analysis.program_calls import last_passes
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from agviz.traces.reader import Trace
     from agviz.traces.rows import NodeRow
 
@@ -50,21 +49,28 @@ def moving_target(trace: Trace) -> StepFinding | None:
         agviz.errors.TraceError: the file is damaged.
     """
     for task in last_passes(trace, 1):
-        if task.nodes <= _MOST_NODES and not task.create_graph:
-            flow = GradientFlow(trace, task.id)
-            for node in flow.nodes:
-                found = _target(flow, node)
-                if found is not None:
-                    return _finding(found)
+        if task.nodes > _MOST_NODES or task.create_graph:
+            continue
+        labels = trace.node_labels(task.id, 0, task.nodes)
+        differences = [
+            index
+            for index, label in enumerate(labels)
+            if base_name(label.name) in _LOSSES | _DISTANCES
+        ]
+        flow = GradientFlow(trace, task.id) if differences else None
+        for index in differences:
+            found = None if flow is None else _target(flow, flow.nodes[index])
+            if found is not None:
+                return _finding(found)
     return None
 
 
 def _target(flow: GradientFlow, node: NodeRow) -> _Side | None:
-    kind = _kind(node)
+    kind = base_name(node.short_name)
     if kind in _DISTANCES:
         below = [edge.consumer for edge in flow.trace.edges_from(flow.graph_task, node.index)]
         node = flow.nodes[below[0]] if below else node
-        if _kind(node) != "Sub":
+        if base_name(node.short_name) != "Sub":
             return None
     elif kind not in _LOSSES:
         return None
@@ -75,7 +81,8 @@ def _target(flow: GradientFlow, node: NodeRow) -> _Side | None:
     if None in sides:
         return None
     plain, made = sorted(filter(None, sides), key=lambda side: len(side.arithmetic))
-    is_one = plain.output.index != made.output.index and _same_weights(flow, plain, made)
+    shared = _weights(flow, plain.output) & _weights(flow, made.output)
+    is_one = plain.output.index != made.output.index and bool(shared)
     return made if is_one and not plain.arithmetic and {"Add", "Mul"} <= made.arithmetic else None
 
 
@@ -85,9 +92,9 @@ def _side(flow: GradientFlow, index: int) -> _Side | None:
     first = node = flow.nodes[index]
     for _ in range(_MOST_STEPS):
         edges = flow.trace.edges_from(flow.graph_task, node.index)
-        if any(True for _ in flow.weights(node.index)):
+        if _weights(flow, node):
             return _Side(node, first, frozenset(arithmetic))
-        kind = _kind(node)
+        kind = base_name(node.short_name)
         if len(edges) != 1 or kind not in _CHOOSING | _WITH_DATA:
             return None
         if kind in _WITH_DATA:
@@ -96,16 +103,9 @@ def _side(flow: GradientFlow, index: int) -> _Side | None:
     return None
 
 
-def _same_weights(flow: GradientFlow, one: _Side, other: _Side) -> bool:
-    return bool(set(_weights(flow, one.output)) & set(_weights(flow, other.output)))
-
-
-def _weights(flow: GradientFlow, node: NodeRow) -> Iterator[int]:
-    return (leaf.index for leaf, _ in flow.weights(node.index))
-
-
-def _kind(node: NodeRow) -> str:
-    return node.short_name.partition("Backward")[0]
+def _weights(flow: GradientFlow, node: NodeRow) -> set[int]:
+    """The leaves that a layer multiplies by."""
+    return {leaf.index for leaf, _ in flow.weights(node.index)}
 
 
 def _finding(found: _Side) -> StepFinding:

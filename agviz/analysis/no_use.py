@@ -8,8 +8,9 @@ program means.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.causes import Cause
@@ -171,7 +172,7 @@ def no_use(trace: Trace) -> NoUse | None:
     steps = trace.optimizer_steps_before(last) - trace.optimizer_steps_before(first)
     if steps < _LEAST_STEPS:
         return None
-    stepping = _stepping(trace, passes[-LAST_PASSES:][0].id)
+    stepping = _stepping(trace, every)
     held = {row.name for row in trace.held_parameters() if row.name and row.optimizer in stepping}
     began = {row.parameter: row for row in why(trace, graph_task=first)}
     answer = why(trace)
@@ -223,11 +224,23 @@ def no_use(trace: Trace) -> NoUse | None:
     )
 
 
-def _stepping(trace: Trace, since: int) -> set[int]:
-    """The optimizers that step after a pass or later: others are through, as of a model before."""
+def _stepping(trace: Trace, passes: Sequence[int]) -> set[int]:
+    """The optimizers that still step, as often as they did: others are of a training before."""
     before = trace.passes_before_steps()
-    facts = trace.step_facts()
-    return {fact.optimizer for fact in facts if before.get(fact.step, -1) >= since}
+    places: dict[int, list[int]] = {}
+    for fact in trace.step_facts():
+        if fact.step in before:
+            behind = bisect_right(passes, before[fact.step])
+            places.setdefault(fact.optimizer, []).append(behind)
+    longest = {
+        number: max((b - a for a, b in pairwise(steps)), default=0)
+        for number, steps in places.items()
+    }
+    return {
+        number
+        for number, steps in places.items()
+        if len(passes) - steps[-1] <= max(LAST_PASSES, 2 * longest[number])
+    }
 
 
 def _is_dead_since(

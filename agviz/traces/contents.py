@@ -96,13 +96,9 @@ class Contents:
     @cached_property
     def averages_without_statistics(self) -> tuple[str, ...]:
         """Batch norms whose weight is averaged, and whose statistics are as they were made."""
-        key = "averages_without_statistics"
-        rows = self._database.texts(f"SELECT key, value FROM meta WHERE key = '{key}' LIMIT 1")  # noqa: S608
         try:
             return tuple(
-                clean(_is_a(str, name))
-                for _, value in cast("list[tuple[str, str]]", rows)
-                for name in _is_a(list, json.loads(value))
+                clean(_is_a(str, name)) for name in self._fact("averages_without_statistics")
             )
         except (TypeError, ValueError, RecursionError) as error:
             raise self._database.damaged("names of modules are none") from error
@@ -110,17 +106,22 @@ class Contents:
     @cached_property
     def handed_in(self) -> dict[tuple[str, int], tuple[str, ...]]:
         """What the program calls the tensors of collectives, by process group and number."""
-        rows = self._database.texts("SELECT key, value FROM meta WHERE key = 'handed_in' LIMIT 1")
         try:
             return {
                 (clean(_is_a(str, group)), _is_a(int, seq)): tuple(
                     clean(_is_a(str, name)) for name in _is_a(list, names)
                 )
-                for _, value in cast("list[tuple[str, str]]", rows)
-                for group, seq, names in _is_a(list, json.loads(value))
+                for group, seq, names in self._fact("handed_in")
             }
         except (TypeError, ValueError, RecursionError) as error:
             raise self._database.damaged("names of tensors are none") from error
+
+    def _fact(self, key: str) -> list[Any]:
+        """A list in ``meta``; empty: it is not there."""
+        rows = self._database.texts("SELECT key, value FROM meta LIMIT 100")
+        facts = dict(cast("list[tuple[str, str]]", rows))
+        found: list[Any] = _is_a(list, json.loads(facts.get(key, "[]")))
+        return found
 
     @cached_property
     def module_flags(self) -> list[tuple[str, bool]]:

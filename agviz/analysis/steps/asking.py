@@ -39,25 +39,10 @@ if TYPE_CHECKING:
 
 _OF_A_PART: Final = frozenset(
     {
-        "after the mean",
-        "divided again",
-        "flagged",
-        "frozen",
-        "frozen by name",
-        "frozen, moved",
-        "held twice",
+        *("after the mean", "divided again", "flagged", "frozen", "frozen by name"),
+        *("frozen, moved", "held twice", "no statistics", "not clipped", "not held"),
+        *("restores nothing", "sharing", "still", "swapped", "unfrozen", "unregistered", "weighed"),
     }
-    | {
-        "no statistics",
-        "not clipped",
-        "not held",
-        "restores nothing",
-        "still",
-        "sharing",
-        "swapped",
-        "unfrozen",
-    }
-    | {"unregistered", "weighed"}
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
 _WITHOUT_EFFECT: Final = _OF_A_PART - {"held twice", "not clipped", "sharing", "weighed"}

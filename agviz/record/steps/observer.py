@@ -186,6 +186,7 @@ class StepObserver:
             of.is_stepping = False
             of.step, of.versions = number, [one._version for one in held]
             of.identities = tuple(map(id, held))
+            self._ever_held.update(of.identities)
             of.reached.clear()
             of.sample.forget()
 
