@@ -71,6 +71,14 @@ def has_toured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def seeded() -> None:
+    """What a test draws is the same in every run: torch seeds each process anew."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
 def no_mode_left_behind() -> Iterator[None]:
     """Whoever leaves a mode of torch on the stack changes what the tests after it see."""
     yield

@@ -33,6 +33,7 @@ ROOT = Path(__file__).parent.parent
 
 PROGRAM = """
 import torch
+torch.manual_seed(0)
 class Fails(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

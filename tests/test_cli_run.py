@@ -187,6 +187,7 @@ def test_a_module_that_can_not_be_run(tmp_path: Path) -> None:
 
 TRAINS = """
 import torch
+torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
 for step in range(5):
     model(torch.full((3, 4), float(step))).sum().backward()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SCALED = """
 import torch
+torch.manual_seed(0)
 model, other = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
 first, second = (torch.optim.SGD(each.parameters(), 0.1) for each in (model, other))
 scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
@@ -55,6 +56,7 @@ checkpoint(lambda x: Twice.apply(x.sin()), w, use_reentrant=False).sum().backwar
 """
 RENORMALISED = """
 import torch
+torch.manual_seed(0)
 items = torch.nn.Embedding(5, 3, max_norm=0.1)
 scores = torch.ones(2, 3) @ items.weight.T
 (scores.sigmoid().sum() + (items.weight @ torch.ones(3, 1, requires_grad=True)).sum()

@@ -211,6 +211,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+torch.manual_seed(rank)
 halves = [torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU()), torch.nn.Linear(16, 2)]
 stage = PipelineStage(halves[rank], rank, 2, torch.device("cpu"))
 schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCRIPT = """\
 import torch
 from torch import nn
-
+torch.manual_seed(0)
 model = nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(5):

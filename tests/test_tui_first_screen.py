@@ -117,6 +117,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+torch.manual_seed(0)
 blocks = nn.ModuleList(nn.Sequential(nn.Linear(32, 32), nn.ReLU()) for _ in range(4))
 head = nn.Linear(32, 1)
 for step in range(6):
@@ -136,6 +137,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+torch.manual_seed(rank)
 
 
 class Slow(torch.autograd.Function):

@@ -690,6 +690,8 @@ GENERATED = """
 import torch
 from torch import nn
 
+torch.manual_seed(0)
+
 
 def step():
     target.weight = nn.Parameter(net(torch.ones(3)).view(2, 4))  # cause
