@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 NET = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
 STILL = copy.deepcopy(NET).requires_grad_(False)
+HEAD = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3))
+BACK = nn.Linear(3, 4).requires_grad_(False)
 TAKEN = torch.tensor([0, 2, 1, 1, 0])
 REWARD, GOES_ON = torch.randn(5), torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0])
 
@@ -83,6 +85,38 @@ def of_two_networks() -> Tensor:
     return functional.mse_loss(student(states()), 0.5 * NET(states()) + 0.5)
 
 
+def by_cosine() -> Tensor:
+    made, other = NET(states()), NET(states())
+    return -functional.cosine_similarity(HEAD(made), other, dim=-1).mean()  # target
+
+
+def by_normalised() -> Tensor:
+    made, other = NET(states()), NET(states())
+    held = functional.normalize(other, dim=1)  # target
+    loss: Tensor = 2 - 2 * (functional.normalize(HEAD(made), dim=1) * held).sum(1).mean()
+    return loss
+
+
+def of_the_next_state() -> Tensor:
+    return functional.mse_loss(HEAD(NET(states())), NET(states()))  # target
+
+
+def of_a_stopped_view() -> Tensor:
+    made, other = NET(states()), NET(states()).detach()
+    return -functional.cosine_similarity(HEAD(made), other, dim=-1).mean()
+
+
+def held_apart() -> Tensor:
+    made, other = HEAD(NET(states())), NET(states())
+    near = functional.cosine_similarity(made[:, None], other[None], dim=-1)
+    return functional.cross_entropy(near, torch.arange(5))
+
+
+def of_a_reconstruction() -> Tensor:
+    code = NET(states())
+    return functional.mse_loss(NET(BACK(code)), code)
+
+
 def told(loss: Callable[[], Tensor], path: Path) -> Verdict:
     torch.manual_seed(0)
     optimizer = torch.optim.SGD(NET.parameters(), lr=0.01)
@@ -103,8 +137,20 @@ def test_a_target_that_is_trained(loss: Callable[[], Tensor], tmp_path: Path) ->
     assert found.source.endswith("# target")
 
 
+@pytest.mark.parametrize("loss", [by_cosine, by_normalised, of_the_next_state])
+def test_a_target_that_is_predicted(loss: Callable[[], Tensor], tmp_path: Path) -> None:
+    found = told(loss, tmp_path / "t.agviz")
+    assert found.outcome is Outcome.CANT_TELL
+    assert found.heading.endswith("it comes from the layers that predict it")
+    assert found.source.endswith("# target")
+
+
 @pytest.mark.parametrize(
-    "loss", [detached, of_a_target_network, of_two_views, smooth, of_triplets, of_two_networks]
+    "loss",
+    [
+        *(detached, of_a_target_network, of_two_views, smooth, of_triplets, of_two_networks),
+        *(of_a_stopped_view, held_apart, of_a_reconstruction),
+    ],
 )
 def test_a_target_that_is_not_or_that_is_meant_to_be(
     loss: Callable[[], Tensor], tmp_path: Path

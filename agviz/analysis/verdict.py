@@ -36,6 +36,7 @@ from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.softmax_axis import softmax_axis
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
+from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
@@ -228,7 +229,8 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield from _around_passes(trace, wrong)
     yield from _of_steps_and_values(trace, graph_task)
     if graph_task is None:
-        written_so = filter(None, (normalised_twice(trace), mixed_axes(trace), softmax_axis(trace)))
+        rules = normalised_twice, mixed_axes, softmax_axis, trained_advantage
+        written_so = filter(None, (rule(trace) for rule in rules))
         yield from (of_failure(each, trace) for each in written_so)
         yield from (of_failure(each, trace) for each in growth(trace))
     slow = slow_shape(trace, graph_task)

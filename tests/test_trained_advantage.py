@@ -1,0 +1,103 @@
+"""Advantages into which the policy's loss sends gradients, though they are a critic's estimates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Bernoulli, Categorical, Normal
+from torch.nn import functional
+
+import agviz
+from agviz.analysis.outcome import Outcome
+from agviz.analysis.verdict import verdicts
+from agviz.traces.reader import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from agviz.analysis.verdict import Verdict
+
+BODY = nn.Sequential(nn.Linear(4, 16), nn.Tanh())
+POLICY, CRITIC, SCALE = nn.Linear(16, 2), nn.Linear(16, 1), nn.Parameter(torch.zeros(2))
+
+
+def acted() -> tuple[Tensor, Tensor, Tensor]:
+    """What the policy and the critic say of states, and what came of it."""
+    hidden = BODY(torch.randn(32, 4))
+    return POLICY(hidden), CRITIC(hidden).squeeze(-1), torch.randn(32)
+
+
+def by_categories() -> Tensor:
+    said, value, came = acted()
+    chances = Categorical(logits=said)
+    better = came - value  # advantage
+    return -(chances.log_prob(chances.sample()) * better).mean() + (came - value).pow(2).mean()
+
+
+def by_normals() -> Tensor:
+    said, value, came = acted()
+    chances = Normal(said, SCALE.exp())
+    chance = chances.log_prob(chances.sample()).sum(-1)
+    better = came - value
+    better = (better - better.mean()) / (better.std() + 1e-8)  # advantage
+    return functional.smooth_l1_loss(value, came) - (chance * better).mean()
+
+
+def clipped() -> Tensor:
+    said, value, came = acted()
+    chances = Bernoulli(logits=said[:, 0])
+    drawn = chances.sample()
+    ratio = (chances.log_prob(drawn) - chances.log_prob(drawn).detach()).exp()
+    better = came - value  # advantage
+    least = torch.min(ratio * better, ratio.clamp(0.8, 1.2) * better)
+    return 0.5 * functional.mse_loss(value, came) - least.mean()
+
+
+def detached() -> Tensor:
+    said, value, came = acted()
+    chances = Categorical(logits=said)
+    better = came - value.detach()
+    return -(chances.log_prob(chances.sample()) * better).mean() + (came - value).pow(2).mean()
+
+
+def weighted_by_what_is_learned() -> Tensor:
+    said, value, _ = acted()
+    of_each = functional.cross_entropy(said, torch.randint(2, (32,)), reduction="none")
+    return (of_each * (1 - value.sigmoid()) + value.sigmoid()).mean()
+
+
+def of_mixed_tasks() -> Tensor:
+    said, value, came = acted()
+    of_each = functional.cross_entropy(said, torch.randint(2, (32,)), reduction="none")
+    return of_each.mean() + (0.5 * (value - came)).pow(2).mean()
+
+
+def told(loss: Callable[[], Tensor], path: Path) -> Verdict:
+    torch.manual_seed(0)
+    parameters = [*BODY.parameters(), *POLICY.parameters(), *CRITIC.parameters(), SCALE]
+    optimizer = torch.optim.SGD(parameters, lr=0.001)
+    with agviz.trace(path=path):
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+    with Trace.open(path) as trace:
+        return verdicts(trace)[0]
+
+
+@pytest.mark.parametrize("loss", [by_categories, by_normals, clipped])
+def test_an_advantage_that_is_trained(loss: Callable[[], Tensor], tmp_path: Path) -> None:
+    found = told(loss, tmp_path / "t.agviz")
+    assert found.outcome is Outcome.FOUND
+    assert found.heading.startswith("the advantage is not detached")
+    assert found.source.endswith("# advantage")
+
+
+@pytest.mark.parametrize("loss", [detached, weighted_by_what_is_learned, of_mixed_tasks])
+def test_what_is_no_advantage(loss: Callable[[], Tensor], tmp_path: Path) -> None:
+    found = told(loss, tmp_path / "t.agviz")
+    assert "advantage" not in found.heading
