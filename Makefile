@@ -42,8 +42,9 @@ demo: install ## train one step of a built-in model and show its backward pass
 test: install ## format, lint, types and the tests that are neither slow nor need a GPU
 	@$(MAKE) --no-print-directory -j2 lint quick-tests
 
+# One thread for torch in each worker: with more, which wait by spinning, tests took a tenth more CPU.
 quick-tests: install
-	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: install ## the slow tests
 	$(BIN)/pytest -q -m 'slow and not gpu'

@@ -29,7 +29,7 @@ gc.set_threshold(*before)  # those found may be out of reach, since agviz may be
 for _ in range(30):
     layers += torch.nn.Linear(64, 64), torch.nn.Tanh()
 model = torch.nn.Sequential(*layers)
-for _ in range(120):
+for _ in range(40):
     Dies()
     model(torch.ones(64, 64)).sum().backward()
 for _ in range(500):

@@ -199,14 +199,14 @@ def test_all_are_recorded_where_all_were_asked_for(pytester: pytest.Pytester) ->
     said = run(pytester, "--agviz=retain-on-failure", "--agviz-keep=200MB").stdout.str()
     assert "backward through the graph a second time, in" in said
     assert _passes(_trace(pytester, "test_it")) == (252, [])
-    pytester.makepyfile(test_it=TRAINING + "\n\ndef test_it():\n    train(300)\n")
+    pytester.makepyfile(test_it=TRAINING + "\n\ndef test_it():\n    train(3)\n")
     run(pytester, "--agviz=on")
     run(pytester, "--agviz=retain-on-failure", "--agviz-compare=agviz-results", "--agviz-output=x")
     assert "test_it.py--test_it" not in folders(pytester.path / "x")
     assert "trace.agviz" in files(_trace(pytester, "test_it").parent)
 
 
-@pytest.mark.parametrize("engine", ["exact", "native"])
+@pytest.mark.parametrize("engine", ["exact", pytest.param("native", marks=pytest.mark.slow)])
 def test_nothing_changes_for_the_program(pytester: pytest.Pytester, engine: str) -> None:
     pytester.makepyfile(test_it=SAME)
     told = []
