@@ -48,7 +48,8 @@ class Debugging:
         self._controls: weakref.WeakSet[Control] = weakref.WeakSet()
         self._listening: Listening | None = None
         atexit.register(self._exit)
-        os.register_at_fork(after_in_child=self._forked)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
         _debugging.append(self)
 
     def install(self) -> None:

@@ -381,7 +381,8 @@ class Recording(Instrument):
         atexit.register(self._exit)
         self._leaving = Leaving(lambda: self.recorder)
         self._leaving.start()
-        os.register_at_fork(after_in_child=self._forked)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
 
     def outcome(self) -> str:
         """What became of the file, once it is closed, in a sentence."""

@@ -35,7 +35,10 @@ def by_categories() -> Tensor:
     said, value, came = acted()
     chances = Categorical(logits=said)
     better = came - value  # advantage
-    return -(chances.log_prob(chances.sample()) * better).mean() + (came - value).pow(2).mean()
+    loss: Tensor = (
+        -(chances.log_prob(chances.sample()) * better).mean() + (came - value).pow(2).mean()
+    )
+    return loss
 
 
 def by_normals() -> Tensor:
@@ -44,7 +47,8 @@ def by_normals() -> Tensor:
     chance = chances.log_prob(chances.sample()).sum(-1)
     better = came - value
     better = (better - better.mean()) / (better.std() + 1e-8)  # advantage
-    return functional.smooth_l1_loss(value, came) - (chance * better).mean()
+    loss: Tensor = functional.smooth_l1_loss(value, came) - (chance * better).mean()
+    return loss
 
 
 def clipped() -> Tensor:
@@ -54,26 +58,32 @@ def clipped() -> Tensor:
     ratio = (chances.log_prob(drawn) - chances.log_prob(drawn).detach()).exp()
     better = came - value  # advantage
     least = torch.min(ratio * better, ratio.clamp(0.8, 1.2) * better)
-    return 0.5 * functional.mse_loss(value, came) - least.mean()
+    loss: Tensor = 0.5 * functional.mse_loss(value, came) - least.mean()
+    return loss
 
 
 def detached() -> Tensor:
     said, value, came = acted()
     chances = Categorical(logits=said)
     better = came - value.detach()
-    return -(chances.log_prob(chances.sample()) * better).mean() + (came - value).pow(2).mean()
+    loss: Tensor = (
+        -(chances.log_prob(chances.sample()) * better).mean() + (came - value).pow(2).mean()
+    )
+    return loss
 
 
 def weighted_by_what_is_learned() -> Tensor:
     said, value, _ = acted()
     of_each = functional.cross_entropy(said, torch.randint(2, (32,)), reduction="none")
-    return (of_each * (1 - value.sigmoid()) + value.sigmoid()).mean()
+    loss: Tensor = (of_each * (1 - value.sigmoid()) + value.sigmoid()).mean()
+    return loss
 
 
 def of_mixed_tasks() -> Tensor:
     said, value, came = acted()
     of_each = functional.cross_entropy(said, torch.randint(2, (32,)), reduction="none")
-    return of_each.mean() + (0.5 * (value - came)).pow(2).mean()
+    loss: Tensor = of_each.mean() + (0.5 * (value - came)).pow(2).mean()
+    return loss
 
 
 def told(loss: Callable[[], Tensor], path: Path) -> Verdict:

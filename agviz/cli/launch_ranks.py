@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 OF_RANKS: Final = "--of-ranks"
 """Option of the verb in each rank: the folder to record into, or to leave notes in."""
-_OF_KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
+_OF_KEYS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name)
+)
 """Signals that a terminal sends to all its processes."""
 _ENDING: Final = ".ranks"
 

@@ -69,6 +69,8 @@ class Debuggee:
         env: Mapping[str, str] | None = None,
         on_notice: Callable[[Notice], None] | None = None,
     ) -> None:
+        if os.name != "posix":
+            raise AgvizError("a program can't be started to be debugged on this platform")
         ours, theirs = socket.socketpair()
         self.stdout, self.stderr = ProgramOutput(), ProgramOutput()
         with theirs:

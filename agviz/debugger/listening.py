@@ -40,6 +40,8 @@ def folder() -> Path:
     Raises:
         agviz.errors.AgvizError: somebody else could reach into it.
     """
+    if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
+        raise AgvizError("a program can't be attached to on this platform: it has no Unix sockets")
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and Path(runtime).is_dir():
         path = Path(runtime) / "agviz"

@@ -176,4 +176,5 @@ def _is_recording(known: weakref.ref[LateStore]) -> bool:
 
 
 _clock = _Clock()
-os.register_at_fork(after_in_child=_clock.__init__)  # type: ignore[misc]
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_clock.__init__)  # type: ignore[misc]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import sqlite3
@@ -25,6 +24,9 @@ from agviz.traces import schema
 from agviz.traces.contents import is_alive
 from agviz.words.paths import shown
 from agviz.words.safe import clean
+
+with contextlib.suppress(ImportError):  # Windows has no locks of folders
+    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,6 +47,9 @@ def alone_in(folder: Path) -> Iterator[None]:
     Raises:
         agviz.errors.TraceError: others are at it for too long.
     """
+    if not hasattr(os, "O_DIRECTORY"):
+        yield
+        return
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # making the file says what is wrong with it, if anything is

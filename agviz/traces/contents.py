@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 _TEXTS: Final = 255
 """How many more texts are read beside the one that is asked for."""
 _NEVER: Final = 2**63 - 1
+_QUERY: Final = 0x1000
+"""PROCESS_QUERY_LIMITED_INFORMATION"""
+_STILL_ACTIVE: Final = 259
 
 
 class Contents:
@@ -366,6 +369,8 @@ def _is_a(kind: type[Any], value: Any) -> Any:
 
 def is_alive(pid: int) -> bool:
     """Whether there is a process of this number that runs: one that nobody waits for has ended."""
+    if os.name == "nt":
+        return _is_alive_on_windows(pid)
     try:
         if pid > 0:
             os.kill(pid, 0)
@@ -377,3 +382,19 @@ def is_alive(pid: int) -> bool:
     except (OSError, OverflowError):
         return False
     return pid > 0
+
+
+def _is_alive_on_windows(pid: int) -> bool:
+    """The same where ``os.kill(pid, 0)`` would interrupt the process: 0 is CTRL_C_EVENT."""
+    import ctypes
+
+    kernel = getattr(ctypes, "windll").kernel32  # noqa: B009 - no such attribute elsewhere
+    handle = kernel.OpenProcess(_QUERY, False, pid)
+    if not handle:
+        return False
+    try:
+        status = ctypes.c_ulong()
+        is_known = kernel.GetExitCodeProcess(handle, ctypes.byref(status))
+        return not is_known or status.value == _STILL_ACTIVE
+    finally:
+        kernel.CloseHandle(handle)

@@ -70,7 +70,8 @@ class _Installation:
             self.engine = Engine()
             self.python_engine = PythonEngine(self.engine)
             atexit.register(_stop)
-            os.register_at_fork(after_in_child=_after_fork)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=_after_fork)
         return self.python_engine
 
 
