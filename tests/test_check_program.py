@@ -137,6 +137,25 @@ def test_memory_stays_resizable() -> None:
     fine(checked(resize_what_was_saved))
 
 
+def use_a_view_of_before() -> None:
+    x, states = torch.randn(4, 3, requires_grad=True), torch.zeros(4, 3)
+    with torch.no_grad():
+        before = states[0]
+    states += x
+    assert before.data.isfinite().all()
+    states.square().mean().backward()
+
+
+def choose_one_of_two() -> None:
+    policy = torch.distributions.Categorical(logits=torch.randn(2, requires_grad=True))
+    policy.log_prob(torch.tensor(1)).backward()
+
+
+@pytest.mark.parametrize("program", [choose_one_of_two, use_a_view_of_before])
+def test_tensors_that_are_hard_to_look_at(program: Callable[[], None]) -> None:
+    fine(checked(program))
+
+
 def use_freed_memory() -> None:
     x = torch.randn(4, 3, requires_grad=True)
     h = x.exp()
@@ -479,6 +498,71 @@ def test_recurrent_layers_of_which_all_samples_are_used() -> None:
         (time_first[-1].sum() + batch_first[:, -1].sum() + shown.mean()).backward()
 
     fine(checked(program))
+
+
+def losses_of_nine(layer: nn.Module, use: Callable[[Tensor], Tensor]) -> None:
+    for _ in range(2):
+        out = layer(torch.randn(9, 6, 4))  # the call
+        out = use(out[0] if isinstance(out, tuple) else out)
+        functional.cross_entropy(out, torch.arange(9) % 3).backward()
+
+
+def mean_over_the_batch() -> None:
+    losses_of_nine(nn.LSTM(4, 5), lambda out: out.tanh().mean(1))
+
+
+def maximum_over_the_batch() -> None:
+    losses_of_nine(nn.TransformerEncoderLayer(4, 2, 8), lambda out: out.max(dim=1).values)
+
+
+def batch_joined_with_features() -> None:
+    losses_of_nine(nn.GRU(4, 5), lambda out: out.flatten(1))
+
+
+def values_by_a_mean_over_the_batch() -> None:
+    layer = nn.RNN(4, 1)
+    for _ in range(2):
+        x = torch.randn(9, 6, 4)
+        out = layer(x)[0].mean(1).squeeze(1)  # the call
+        functional.mse_loss(out, x.mean((1, 2))).backward()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        batch_joined_with_features,
+        maximum_over_the_batch,
+        mean_over_the_batch,
+        values_by_a_mean_over_the_batch,
+    ],
+)
+def test_a_layer_whose_samples_are_reduced(program: Callable[[], None]) -> None:
+    is_of_nine = program is not values_by_a_mean_over_the_batch
+    place = line_of(losses_of_nine if is_of_nine else program, "# the call")
+    found(checked(program), place, "batch_first", "together", "9 steps of 6 samples")
+
+
+def test_layers_whose_samples_may_be_reduced() -> None:
+    def of_steps() -> None:
+        losses_of_nine(nn.LSTM(4, 5, batch_first=True), lambda out: out.mean(1))
+        trials, mean = nn.LSTM(4, 5, batch_first=True), torch.randn(6, 5)
+        for _ in range(2):
+            functional.mse_loss(trials(torch.randn(9, 6, 4))[0].mean(0), mean).backward()
+
+    def over_both_axes() -> None:
+        columns, rows = (nn.TransformerEncoderLayer(4, 2, 8) for _ in range(2))
+
+        def both(out: Tensor) -> Tensor:
+            return torch.as_tensor(columns(out.transpose(0, 1)).transpose(0, 1).mean(1))
+
+        losses_of_nine(rows, both)
+
+    def of_single_steps() -> None:
+        between = nn.TransformerEncoderLayer(4, 2, 8)  # samples on purpose
+        losses_of_nine(nn.Linear(4, 4), lambda out: between(out[:, :1]).squeeze(1))
+
+    for program in (of_single_steps, of_steps, over_both_axes):
+        fine(checked(program))
 
 
 # -- derivatives in losses ----------------------------------------------------------------------

@@ -45,7 +45,10 @@ def _as_bytes(tensor: Tensor) -> Tensor:
             tensor = tensor.narrow(dimension, 0, 1)
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # it is one number
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8)
 
 
 def _crc(tensor: Tensor) -> int:

@@ -113,6 +113,8 @@ def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
         *_masks(watch),
         *_recurrent(watch),
         *_derivatives(watch),
+        *_draws(watch),
+        *_similarities(watch),
         *changed,
         *of_functions.values(),
         *_recomputed(watch),
@@ -200,15 +202,30 @@ def _masks(watch: GradientWatch) -> Iterator[Verdict]:
 def _recurrent(watch: GradientWatch) -> Iterator[Verdict]:
     for each in reversed(watch.recurrent.found()):
         samples, steps = each.shape[each.axis], each.shape[1 - each.axis]
+        reads = (
+            f"With batch_first={each.axis == 0}, {each.layer} reads its input as {steps:,} steps of"
+            f" {samples:,} samples."
+        )
+        used = next(use for use in each.uses if use is not None)
+        at = _at(watch.frame(used.captured))
+        if used.reduces:
+            said = (
+                f"{reads} All that is used is what {used.reduces}{at} makes of the {samples:,}"
+                f" together, and the loss{_at(watch.frame(each.losses[0]))} takes the {steps:,} for"
+                " samples: they see each other, and the steps of one don't. Make the layer with"
+                " the other batch_first, or transpose its input."
+            )
+        else:
+            said = (
+                f"{reads} Of its output one sample is used{at}, and nothing of the others. If it"
+                " was meant for the last step, or the first, each result and its gradient is of"
+                " other samples: make the layer with the other batch_first, transpose its input, or"
+                " take it along the other axis."
+            )
         yield _found(
             f"{each.layer} takes samples for steps: batch_first does not fit",
             watch.frame(each.captured),
-            f"With batch_first={each.axis == 0}, {each.layer} reads its input as {steps:,} steps of"
-            f" {samples:,} samples. Of its output one sample is used"
-            f"{_at(watch.frame(each.uses[0]))}, and nothing of the others. If it was meant for the"
-            " last step, or the first, each result and its gradient is of other samples: make the"
-            " layer with the other batch_first, transpose its input, or take it along the other"
-            " axis.",
+            said,
         )
 
 
@@ -225,6 +242,36 @@ def _derivatives(watch: GradientWatch) -> Iterator[Verdict]:
             f"{what} without a graph, and{_at(added)} what was made of it is added to the loss: a"
             " constant there. The loss becomes larger by it, and no gradient leads from it to the"
             f" parameters. {remedy}; if it is to be a constant, detach() says so.",
+        )
+
+
+def _draws(watch: GradientWatch) -> Iterator[Verdict]:
+    for each in watch.draws.found:
+        gives, remedy = "has no gradient: a constant", "Draw with rsample()"
+        if each.draw.name == "torch.normal":
+            gives, remedy = "gives gradients of 0", "Draw as mean + std * torch.randn_like(std)"
+        yield _found(
+            f"a sample does not train what it was drawn of: {each.draw.name}",
+            watch.frame(each.draw.captured),
+            f"What {each.draw.name} draws {gives}. It goes into what the loss is made of"
+            f"{_at(watch.frame(each.captured))}, and the parameters of its distribution are trained"
+            " by terms of their own only, such as a KL divergence: nothing of the data that the"
+            f" sample is to carry reaches them. {remedy}; if it is to be a constant, detach() says"
+            " so.",
+        )
+
+
+def _similarities(watch: GradientWatch) -> Iterator[Verdict]:
+    for each in watch.similarities.found:
+        rows, columns = each.normalised.shape
+        yield _found(
+            "rows are compared whose columns were normalised: the dimension is the other one",
+            watch.frame(each.normalised.captured),
+            f"Each of {columns:,} columns of shape {write_shape((rows, columns))} gets length 1."
+            f" The product{_at(watch.frame(each.captured))} compares rows, which have any length,"
+            f" and a softmax{_at(watch.frame(each.used))} takes that for similarities: no cosines,"
+            " as each depends on the other rows, and is the less the more there are."
+            " Normalise over the dimension that is summed, most often dim=-1.",
         )
 
 

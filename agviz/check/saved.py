@@ -8,6 +8,7 @@ anything counted of tensors that a custom Function keeps as attributes of ``ctx`
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -200,7 +201,7 @@ def seen(node: Any) -> NodeThen | None:
 def nodes_to_run(roots: Any, inputs: Any) -> list[Any]:
     """The nodes that a call of backward reaches, and from which its inputs are reached."""
     order: dict[Any, None] = {}
-    pending = [_node(root) for root in roots or ()]
+    pending = [node_of(root) for root in roots or ()]
     while pending:
         node = pending.pop()
         if node is None or node in order:
@@ -214,7 +215,7 @@ def nodes_to_run(roots: Any, inputs: Any) -> list[Any]:
         for child, _ in node.next_functions:
             parents[child].append(node)
     needed: dict[Any, None] = {}
-    pending = [parent for each in inputs for parent in parents[_node(each)]]
+    pending = [parent for each in inputs for parent in parents[node_of(each)]]
     while pending:
         node = pending.pop()
         if node not in needed:
@@ -223,14 +224,23 @@ def nodes_to_run(roots: Any, inputs: Any) -> list[Any]:
     return [node for node in order if node in needed]
 
 
-def _node(root: Any) -> Any:
+def made_by(tensor: Tensor) -> Any:
+    """The node that made a tensor; None: none did."""
+    with contextlib.suppress(RuntimeError):  # a view that no_grad made, whose base got a graph
+        return tensor.grad_fn
+    return None
+
+
+def node_of(root: Any) -> Any:
+    """The node of a root, or of an input, of a call of backward; None: it has none."""
     if isinstance(root, GradientEdge):
         return root.node
     if not isinstance(root, Tensor):
         return None
-    if root.grad_fn is None and root.requires_grad:
-        return leaf_edge(root)[0]
-    return root.grad_fn
+    with contextlib.suppress(RuntimeError):
+        is_leaf = root.grad_fn is None and root.requires_grad
+        return leaf_edge(root)[0] if is_leaf else root.grad_fn
+    return None
 
 
 def _version(tensor: Tensor) -> int:

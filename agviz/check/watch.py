@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from agviz.check.broadcasting import ExpandedLoss, ExpandedTensors
+from agviz.check.draws import Draws
 from agviz.check.hooks import RepeatedHook, repeated_hooks
 from agviz.check.kept_call import KeptCalls
 from agviz.check.masks import Masks
@@ -23,6 +24,7 @@ from agviz.check.ranks.watch import RankWatch
 from agviz.check.recomputation import Modes, Recomputations, random_state
 from agviz.check.recurrent import RecurrentOutputs
 from agviz.check.saved import ChangedTensor, SavedTensors, Write, nodes_to_run
+from agviz.check.similarities import Similarities
 from agviz.record import mode_stack
 from agviz.record.arguments import tensors_given, words
 from agviz.record.check_forward import CheckForward
@@ -100,6 +102,8 @@ class GradientWatch(CheckForward):
         self.recurrent = RecurrentOutputs()
         self.expanded = ExpandedTensors()
         self.derivatives = PlainDerivatives()
+        self.draws = Draws(self._drew)
+        self.similarities = Similarities()
         self.hooks: dict[str, RepeatedHook] = {}
         """By name of the parameter."""
         self.ranks: RankWatch | None = None
@@ -116,6 +120,7 @@ class GradientWatch(CheckForward):
         super().start()
         self.recomputations.start()
         self.modes.start()
+        self.draws.start()
         if self.ranks is not None:
             self.ranks.start()
 
@@ -124,6 +129,7 @@ class GradientWatch(CheckForward):
         super().stop()
         self.recomputations.stop()
         self.modes.stop()
+        self.draws.stop()
         if self.ranks is not None:
             self.ranks.stop()
 
@@ -227,6 +233,7 @@ class GradientWatch(CheckForward):
                 with torch._C.DisableTorchFunction():
                     nodes = nodes_to_run(roots, inputs)
                     self.derivatives.backward_begins(nodes)
+                    self.draws.backward_begins(nodes)
                     if not inputs:
                         self.derivatives.accumulated(nodes)
                     self.changed += self.saved.changed(nodes)
@@ -273,6 +280,16 @@ class GradientWatch(CheckForward):
                 raise
             self._give_up(error)
 
+    def _drew(self, distribution: Any, result: Any) -> None:
+        try:
+            if self._is_listening and self._is_wanted():
+                with torch._C.DisableTorchFunction():
+                    self.draws.of_distribution(distribution, result, self._capture())
+        except Exception as error:
+            if comes_from_outside(error):
+                raise
+            self._give_up(error)
+
     def _entered(self, module: Module, args: Any) -> None:
         super()._entered(module, args)
         self.tapes.entered()
@@ -311,6 +328,8 @@ class GradientWatch(CheckForward):
     ) -> None:
         found = self.expanded.called(call.name, args, kwargs, result, call.captured)
         self.derivatives.called(call.name, args, kwargs, result, call.captured)
+        self.draws.called(call.name, args, kwargs, result, call.captured)
+        self.similarities.called(call.name, args, kwargs, result, call.captured)
         if found is not None and len(self.losses) < _MOST_LOSSES:
             self.losses.append(found)
         self.masks.called(call.name, args, kwargs, call.captured)

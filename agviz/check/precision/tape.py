@@ -22,6 +22,7 @@ from torch import Tensor
 
 from agviz.check.checksums import has_memory
 from agviz.check.kept_call import mapped
+from agviz.check.saved import made_by
 from agviz.record.arguments import tensors_given, tensors_of
 from agviz.record.torch_functions import leaves_torch
 from agviz.words.shapes import write_shape
@@ -220,12 +221,13 @@ class ForwardTape:
         if number not in self._made and number not in self.given:
             self._check(tensor)
             self._add_bytes(tensor)
-            name = self.named(tensor) if tensor.is_leaf else ""
+            is_leaf = made_by(tensor) is None
+            name = self.named(tensor) if is_leaf else ""
             wants = tensor.requires_grad
             if wants and tensor.dtype in _LOW:
                 raise TapeError("its parameters are of lower precision on purpose")
             self.given[number] = GivenLeaf(tensor.detach().clone(), wants, name)
-            if wants and tensor.is_leaf:
+            if wants and is_leaf:
                 self._leaves[number] = tensor
         return Slot(number)
 
