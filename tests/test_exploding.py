@@ -101,7 +101,7 @@ def stepped(path: Path, model: nn.Module, *, most: float = 0.0) -> Verdict:
 
 def test_what_explodes_from_the_first_pass_on_is_named_though_all_is_finite(tmp_path: Path) -> None:
     found = stepped(tmp_path / "a.agviz", Recurrent(2.0))
-    assert "in each of 29 steps" in found.heading
+    assert "in each of 30 steps" in found.heading
     assert found.source.endswith("# again")
     assert "before any step, and so it still does" in found.paragraph
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120

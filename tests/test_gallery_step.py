@@ -24,11 +24,13 @@ FAILING = programs("step")
 HEALTHY = programs("step_healthy")
 CALLED = '\n\nif __name__ == "__main__":\n    torch.manual_seed(0)\n    kept = program()\n'
 KINDS = {
-    "after the mean", "always skipped", "buffer", "cleared", "clipped", "diverges", "falls",
-    "flagged", "frozen", "frozen by name", "frozen, moved", "given back", "held twice",
+    "after the mean", "always skipped", "buffer", "cleared", "clipped", "decays",
+    "diverges", "falls", "flagged", "frozen", "frozen by name", "frozen, moved", "given back",
+    "held twice",
     "hook writes", "horizon", "kept",
-    "left behind", "made anew", "mixed", "never steps", "no gradient", "not clipped", "not held",
-    "not scaled", "rate 0", "rate falls", "rate infinite", "rate squared", "replaced",
+    "left behind", "made anew", "made in forward", "mixed", "never steps", "no gradient",
+    "not clipped", "not held",
+    "not scaled", "rate 0", "rate falls", "rate infinite", "rate squared", "rebound", "replaced",
     "set back", "spoilt", "stepped again", "still", "still scaled", "swings", "thrown away",
     "no statistics", "too slow", "unfrozen", "unregistered", "weighed",
 }  # fmt: skip

@@ -31,6 +31,8 @@ LEAST: Final = 1e-6
 LEAST_BESIDE_ZEROS: Final = 1e-9
 """Of the largest gradient on the way, where the parameter's own norm is 0 or not known."""
 _MOST_STEPS: Final = 20_000
+_ABOUT: Final = 0.5
+"""Of the largest, of what is about as large."""
 LOSS_NODES: Final = 12
 """Behind the root, among which the loss function is looked for."""
 _LOSSES: Final = frozenset(
@@ -188,7 +190,7 @@ class Faintness:
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
-        way = self._way(leaf)
+        way = self._way(leaf, is_far=True)
         behind = way[_extent(self._flow, way)[1] :] if way else []
         if not behind or not 0 < behind[0].given < behind[-1].gave:
             return None
@@ -222,10 +224,12 @@ class Faintness:
                 return Compared(subtracting.node, step.gave / step.given * max(1, step.numel))
         return None
 
-    def _way(self, leaf: int) -> list[_Step]:
+    def _way(self, leaf: int, *, is_far: bool = False) -> list[_Step]:
         """From the root to a leaf, each time back along the largest gradient.
 
-        Empty where something on it was not measured, or is not finite.
+        Empty where something on it was not measured, or is not finite. A weight that is used again
+        and again, of a state that grows as the gradient shrinks, gets about the same from each use:
+        with ``is_far`` the way begins at the last of those that are about as large as any.
         """
         found: list[_Step] = []
         node = leaf
@@ -233,6 +237,8 @@ class Faintness:
             if node not in self._before:
                 self._before[node] = self._step_before(node)
             step = self._before[node]
+            if is_far and node == leaf:
+                step = self._step_before(node, _ABOUT)
             if step is None:
                 return found[::-1]
             if not (math.isfinite(step.given) and math.isfinite(step.gave)):
@@ -241,7 +247,8 @@ class Faintness:
             node = step.node
         return []
 
-    def _step_before(self, node: int) -> _Step | None:
+    def _step_before(self, node: int, share: float = 1.0) -> _Step | None:
+        """The farthest from the root of those that gave so much of what the largest gave."""
         flow = self._flow
         into = [
             (row.norm or 0.0, edge.producer)
@@ -250,7 +257,8 @@ class Faintness:
         ]
         if not into:
             return None
-        gave, producer = max(into)
+        least = share * max(into)[0]
+        producer, gave = max((producer, gave) for gave, producer in into if gave >= least)
         given = [row for value, row in flow.inputs(producer) if value is GradientValue.SOME and row]
         norms = [row.norm or 0.0 for row in given]
         largest = max(norms, default=math.nan)

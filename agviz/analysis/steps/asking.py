@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.below_zero import below_zero
 from agviz.analysis.steps import (
     clearing,
+    decaying,
     discarding,
     dividing,
     falling,
     holding,
     hooking,
     idling,
+    making,
     mistaken,
     modes,
     prefixes,
     rates,
+    rebinding,
     remaking,
     repeating,
     restoring,
@@ -40,8 +43,9 @@ if TYPE_CHECKING:
 _OF_A_PART: Final = frozenset(
     {
         *("after the mean", "divided again", "flagged", "frozen", "frozen by name"),
-        *("frozen, moved", "held twice", "no statistics", "not clipped", "not held"),
-        *("restores nothing", "sharing", "still", "swapped", "unfrozen", "unregistered", "weighed"),
+        *("frozen, moved", "held twice", "made in forward", "no statistics", "not clipped"),
+        *("not held", "rebound", "restores nothing", "sharing", "still", "swapped", "unfrozen"),
+        *("unregistered", "weighed"),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -69,17 +73,20 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
 
 def _found(trace: Trace) -> list[StepFinding]:
     run = RunSteps(trace)
+    early = list(scaling.unscaled_too_early(run))
     causes = [
         *idling.idle(run),
         *(
-            list(clearing.cleared(run))
+            early
+            or list(clearing.cleared(run))
             or list(clearing.kept(run))
             or list(clearing.kept_within(run))
             or clearing.mixed(run)
         ),
         *clearing.given_back(run),
-        *discarding.thrown_away(run),
+        *(() if early else discarding.thrown_away(run)),
         *holding.holding(run),
+        *making.made_in_forward(run),
         *holding.held_twice(run),
         *mistaken.flagged(run),
         *holding.frozen(run),
@@ -92,6 +99,8 @@ def _found(trace: Trace) -> list[StepFinding]:
         *mistaken.without_statistics(run),
         *hooking.written(run),
         *rates.rates(run),
+        *decaying.decaying(run),
+        *rebinding.rebound(run),
         *remaking.made_anew(run),
         *remaking.left_behind(run),
         *repeating.stepped_again(run),

@@ -8,18 +8,20 @@ came, and the others unscaled, does each step give the same norm.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import BEYOND, calls, clips
+from agviz.analysis.steps.source_calls import BEYOND, calls, clips, uses_gradients
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.analysis.steps.run import RunSteps, Stepping, TakenStep
     from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
@@ -28,6 +30,8 @@ _SAME: Final = 1.03
 """Times as large at most as what is the same but for rounding, of bfloat16, too."""
 SHRUNK: Final = 1e-3
 """Of the gradient that a pass computed, where little of it reaches the step."""
+_BEYOND_ALL: Final = 1.1
+"""Times what the norms of all parts of a gradient add up to: no sum of them is as large."""
 _LEAST_SCALE: Final = 1024.0
 """A smaller factor may be the weight of a loss."""
 
@@ -118,6 +122,62 @@ def clipped_while_scaled(
             ),
         )
     return None
+
+
+def unscaled_too_early(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers that find more than all passes before a step made, the loss scale taken out."""
+    if run.trace.collectives():  # gradients of other ranks are among what is found
+        return
+    for each in run.optimizers:
+        lines = calls(run.trace, each.stepped, lambda _, name: name.endswith(".unscale_"))
+        if len(lines) != 1 or uses_gradients(run.trace, each.stepped):
+            continue
+        beyond = [
+            one
+            for last, taken in itertools.pairwise([None, *each.steps[:_MOST_STEPS]])
+            if taken is not None and (one := _beyond(run, each, last, taken)) is not None
+            if one[0] >= _BEYOND_ALL
+        ]
+        if len(beyond) < _LEAST:
+            continue
+        times, scale, count = max(beyond)
+        yield StepFinding(
+            kind="still scaled",
+            heading="gradients are unscaled before the last backward that adds to them",
+            frame=lines[0],
+            paragraph=(
+                f"The loss is multiplied by {number(scale)} before each of the {count} backward"
+                f" passes that a step of {each.name} follows. With that factor taken out,"
+                f" {plural(len(beyond), 'step')} found a larger gradient than all these passes"
+                f" together can have made, up to {times:.2g} times: a part of it is still scaled."
+                " Call unscale_ once, after the last backward and before clip_grad_norm_ and step."
+            ),
+        )
+
+
+def _beyond(
+    run: RunSteps, each: Stepping, last: TakenStep | None, taken: TakenStep
+) -> tuple[float, float, int] | None:
+    """How many times as large a gradient was as all passes before a step can have made it.
+
+    With their scale, and their number; None: there is one pass, or they have no one scale.
+    """
+    tasks = run.passes_between(last, taken)
+    if not taken.sample or not 2 <= len(tasks) <= _MOST_STEPS or run.adds(each, tasks[0].id):
+        return None
+    scales = {run.scale(task) for task in tasks}
+    scale = scales.pop()
+    if scales or scale < _LEAST_SCALE or math.frexp(scale)[0] != 0.5:
+        return None
+    sums: Counter[str] = Counter()
+    for task in tasks:
+        sums.update(run.arrived(task))
+    shares = [
+        row.gradient * scale / sums[row.parameter]
+        for row in taken.sample
+        if row.gradient and sums[row.parameter]
+    ]
+    return (max(shares), scale, len(tasks)) if shares else None
 
 
 def _norm(known: dict[str, float], scaled: set[str] | None, scale: float) -> float:

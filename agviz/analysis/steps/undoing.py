@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
+from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.measures import number
@@ -26,6 +27,14 @@ _LEFT: Final = 0.01
 """Of what a step changed, where it is taken back."""
 _STILL: Final = 1e-5
 """Of a parameter's norm, where a step changes next to nothing."""
+_MANY: Final = 30
+"""Steps: so many of a training should lower its loss."""
+_STAYS: Final = 0.05
+"""Of a loss, by which it may change from batch to batch."""
+_LITTLE: Final = 0.01
+"""A norm of gradients, a share of it, or of that of parameters, where that is next to nothing."""
+_WOULD_MOVE: Final = 0.1
+"""Of a norm, by which the gradients that backward computed would have moved parameters."""
 _BOUNDING: Final = (".clamp_", ".clamp_max_", ".clamp_min_", ".clip_", ".relu_")
 _LARGE: Final = 1e4
 """A norm that no gradient has in a training that goes well."""
@@ -86,10 +95,9 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
         if found is not None:
             yield found
             return  # what is clipped together is so for all optimizers
-        if left is None:
-            continue
-        of_others = _scale_of_others(run, left)
-        if left.change > _STILL and not of_others:
+        of_others = 0.0 if left is None else _scale_of_others(run, left)
+        if left is None or (left.change > _STILL and not of_others):
+            yield from _bounded(run, each, frame, is_clip=bool(lines))
             continue
         seen = (
             f"At each of {plural(left.steps, 'step')} of {each.name} that were measured, at most"
@@ -143,6 +151,42 @@ def shrunk(run: RunSteps) -> Iterator[StepFinding]:
                 frame=frame,
                 paragraph=f"{seen}. {large} at {clip} between backward and step{small}",
             )
+
+
+def _bounded(
+    run: RunSteps, each: Stepping, frame: Frame | None, *, is_clip: bool
+) -> Iterator[StepFinding]:
+    """That gradients are clipped to so little that a whole run moves nothing, nor its loss."""
+    losses = [run.losses[task] for task in run.passes.ids if task in run.losses]
+    samples = [taken.sample for taken in each.steps if taken.sample]
+    is_plain = each.is_torchs and not each.is_normalising and len(samples) >= _LEAST
+    if not is_plain or not _MANY <= len(each.steps) <= len(losses):
+        return
+    whole = math.hypot(*(row.norm or 0.0 for row in samples[0])) or math.inf
+    change = max(math.hypot(*(row.change or 0.0 for row in sample)) for sample in samples)
+    gradient = max(math.hypot(*(row.gradient or 0.0 for row in sample)) for sample in samples)
+    moved = change * len(each.steps) / whole
+    first, last = median(losses[:_LEAST]), median(losses[-_LEAST:])
+    if max(gradient, moved) > _LITTLE or not abs(last - first) <= _STAYS * abs(first):
+        return
+    looked_at = list(itertools.islice(left_at_steps(run, each), 2 * _LEAST))
+    share = max((max(parts) for parts, *_ in looked_at), default=0.0)
+    is_scaled = any(scale != 1 for *_, scale, _ in looked_at)
+    if len(looked_at) < _LEAST or is_scaled or share > min(_LITTLE, moved / _WOULD_MOVE):
+        return
+    what = "where gradients are clipped" if is_clip else "at what changes gradients"
+    yield StepFinding(
+        kind="clipped",
+        heading=f"next to nothing of the gradients reaches {each.name}",
+        frame=frame,
+        paragraph=(
+            f"At each of {plural(len(looked_at), 'step')} of {each.name} that were measured, at"
+            f" most {share:.1g} of the gradient that backward had computed was left. All"
+            f" {len(each.steps):,} steps together move parameters by {moved:.1g} of their norm at"
+            f" most, and the loss stays ({number(first)} at first, {number(last)} in the end)."
+            f" Look {what} between backward and step: what is left is far too small."
+        ),
+    )
 
 
 def _too_slow(each: Stepping, left: _Left) -> StepFinding:
