@@ -159,7 +159,8 @@ def no_use(trace: Trace) -> NoUse | None:
     if len(passes) < _LEAST_PASSES or max(passes.nodes) > _MOST_NODES:
         return None
     first, last = passes[0].id, passes[-1].id
-    if trace.passes_before(first) or trace.optimizer_steps_before(first):
+    is_left_out = any(each.first < first for each in trace.left_out)
+    if is_left_out or trace.optimizer_steps_before(first):
         return None  # what came before is not known
     # A program may train something else first, or put adapters into its model: what counts is the
     # loop of the last pass, from where the parameters are all there.

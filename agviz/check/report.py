@@ -115,6 +115,7 @@ def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
         *_derivatives(watch),
         *_draws(watch),
         *_similarities(watch),
+        *_unrecorded(watch),
         *changed,
         *of_functions.values(),
         *_recomputed(watch),
@@ -272,6 +273,17 @@ def _similarities(watch: GradientWatch) -> Iterator[Verdict]:
             f" and a softmax{_at(watch.frame(each.used))} takes that for similarities: no cosines,"
             " as each depends on the other rows, and is the less the more there are."
             " Normalise over the dimension that is summed, most often dim=-1.",
+        )
+
+
+def _unrecorded(watch: GradientWatch) -> Iterator[Verdict]:
+    for each in watch.unrecorded.found:
+        yield _found(
+            f"{each.function} in place is not recorded, and its derivative is left out",
+            watch.frame(each.captured),
+            f"It changes the values of what {each.node} stands for, through .data, a detached alias"
+            " or under no_grad: the loss is computed of the new values, and gradients pass as if"
+            " nothing had been done. Do it out of place, with autograd.",
         )
 
 

@@ -25,6 +25,7 @@ from agviz.check.recomputation import Modes, Recomputations, random_state
 from agviz.check.recurrent import RecurrentOutputs
 from agviz.check.saved import ChangedTensor, SavedTensors, Write, nodes_to_run
 from agviz.check.similarities import Similarities
+from agviz.check.unrecorded_writes import UnrecordedWrites
 from agviz.record import mode_stack
 from agviz.record.arguments import tensors_given, words
 from agviz.record.check_forward import CheckForward
@@ -104,6 +105,7 @@ class GradientWatch(CheckForward):
         self.derivatives = PlainDerivatives()
         self.draws = Draws(self._drew)
         self.similarities = Similarities()
+        self.unrecorded = UnrecordedWrites()
         self.hooks: dict[str, RepeatedHook] = {}
         """By name of the parameter."""
         self.ranks: RankWatch | None = None
@@ -234,6 +236,7 @@ class GradientWatch(CheckForward):
                     nodes = nodes_to_run(roots, inputs)
                     self.derivatives.backward_begins(nodes)
                     self.draws.backward_begins(nodes)
+                    self.unrecorded.backward_begins(nodes)
                     if not inputs:
                         self.derivatives.accumulated(nodes)
                     self.changed += self.saved.changed(nodes)
@@ -330,6 +333,7 @@ class GradientWatch(CheckForward):
         self.derivatives.called(call.name, args, kwargs, result, call.captured)
         self.draws.called(call.name, args, kwargs, result, call.captured)
         self.similarities.called(call.name, args, kwargs, result, call.captured)
+        self.unrecorded.called(call.name, args, kwargs, result, call.captured)
         if found is not None and len(self.losses) < _MOST_LOSSES:
             self.losses.append(found)
         self.masks.called(call.name, args, kwargs, call.captured)

@@ -68,12 +68,14 @@ class KnownParameters(NamedTuple):
 class _Root:
     """A module that was called from outside any other module."""
 
-    __slots__ = ("has_parameters", "label", "module", "thread", "unknown")
+    __slots__ = ("has_parameters", "has_stand_ins", "label", "module", "thread", "unknown")
 
     def __init__(self, module: weakref.ref[Module], label: str, *, has_parameters: bool) -> None:
         self.module = module
         self.label = label
         self.has_parameters = has_parameters
+        self.has_stand_ins = False
+        """Whether other tensors were in the place of its parameters when it was walked."""
         self.unknown = 0
         """Modules met in its calls that it does not contain."""
         self.thread = 0
@@ -349,6 +351,8 @@ class Names:
         import torch
 
         with self._lock, torch._C.DisableTorchFunction():
+            for root in [each for each in self._roots if each.has_stand_ins]:
+                self._walk(root)
             known = [(ref(), place) for ref, place in list(self._parameters.values())]
             alive = [(parameter, place) for parameter, place in known if parameter is not None]
             del alive[_MOST_PARAMETERS:]
@@ -555,14 +559,20 @@ class Names:
         return _Place(root, "")
 
     def _walk(self, root: _Root) -> None:
+        import torch
+
         module = root.module()
         if module is None:
             return
         parts = dict(module.named_modules())
         for path, part in parts.items():
             self._learn(self._modules, part, _Place(root, _plain(path)))
+        root.has_stand_ins = False
         for path, parameter in _parameters(module, parts):
-            self._learn(self._parameters, parameter, _Place(root, _plain(path)))
+            if isinstance(parameter, torch.nn.Parameter):
+                self._learn(self._parameters, parameter, _Place(root, _plain(path)))
+            else:  # functional_call has put it there until it returns
+                root.has_stand_ins = True
         inside = {id(part) for part in parts.values() if part is not module}
         self._roots = [
             other

@@ -73,7 +73,8 @@ def stayed(run: RunSteps) -> Iterator[StepFinding]:
             low, high, other = (low, middle, modes) if is_on else (middle, high, other)
         if _puts_parts_into_it(run, other.called):
             return
-        if modules <= other.validated and one.called == other.called:
+        modules -= _frozen_norms(run, ids[high])
+        if modules and modules <= other.validated and one.called == other.called:
             yield _found(
                 run,
                 ids[high],
@@ -83,6 +84,16 @@ def stayed(run: RunSteps) -> Iterator[StepFinding]:
                 "; before, in training mode",
             )
             return
+
+
+def _frozen_norms(run: RunSteps, graph_task: int) -> set[str | None]:
+    """Batch norms before a pass whose weights require no gradient: they are left as they are."""
+    return {
+        op.module
+        for op in run.trace.forward_ops(graph_task, limit=_MOST_OPS)
+        if _is_batch_norm(op)
+        if any(row.place == "weight" and not row.requires_grad for row in op.inputs)
+    }
 
 
 def frozen_in_training(run: RunSteps) -> Iterator[StepFinding]:
