@@ -344,3 +344,17 @@ def test_an_optimizer_that_steps_rarely_still_steps(tmp_path: Path, *, goes_on: 
     assert (found is not None) is goes_on
     if found is not None:
         assert {row.parameter.rpartition(".")[2] for row in found.group.rows} == {"weight", "bias"}
+
+
+def test_a_head_that_few_batches_need_is_not(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    used, rare = nn.Linear(4, 1), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD([*used.parameters(), *rare.parameters()], lr=0.01)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        rare(torch.randn(3, 4))
+        for turn in range(60):
+            optimizer.zero_grad()
+            (rare if turn == 20 else used)(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        assert no_use(trace) is None

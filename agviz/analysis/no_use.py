@@ -174,7 +174,10 @@ def no_use(trace: Trace) -> NoUse | None:
     if steps < _LEAST_STEPS:
         return None
     stepping = _stepping(trace, every)
-    held = {row.name for row in trace.held_parameters() if row.name and row.optimizer in stepping}
+    rows = [row for row in trace.held_parameters() if row.name and row.optimizer in stepping]
+    held = {row.name for row in rows}
+    # Of a head that few batches need, the first pass and the last ones may know nothing.
+    now_and_then = {row.name for row in rows if row.had_grad}
     began = {row.parameter: row for row in why(trace, graph_task=first)}
     answer = why(trace)
     lasting = [
@@ -185,8 +188,9 @@ def no_use(trace: Trace) -> NoUse | None:
         and row.gradient == began[row.parameter].gradient
         and row.cause == began[row.parameter].cause
     ]
-    cut = [row for row in lasting if row.gradient == "none" and row.cause in _CUT]
-    unknown = [row for row in lasting if row.gradient == "none" and row.cause in _MAY_BE_MEANT]
+    none = [row for row in lasting if row.gradient == "none" and row.parameter not in now_and_then]
+    cut = [row for row in none if row.cause in _CUT]
+    unknown = [row for row in none if row.cause in _MAY_BE_MEANT]
     zeros = [
         row
         for row in lasting

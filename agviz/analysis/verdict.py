@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz.analysis.coverage import coverage
+from agviz.analysis.cut_recurrence import cut_recurrence
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wrong, why_raised
 from agviz.analysis.growth import growth
@@ -137,8 +138,9 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
             found = found or [of_failure(shut, trace, Outcome.CANT_TELL)]
         elif shut is not None:
             found = [of_failure(shut, trace), *found]
-    if not found and graph_task is None and (target := moving_target(trace)) is not None:
-        found = [of_failure(target, trace, Outcome.CANT_TELL)]
+    if not found and graph_task is None:
+        may_be_meant = moving_target(trace) or cut_recurrence(trace)
+        found = [of_failure(may_be_meant, trace, Outcome.CANT_TELL)] if may_be_meant else []
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)
