@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 from functools import cached_property
@@ -386,8 +387,6 @@ def is_alive(pid: int) -> bool:
 
 def _is_alive_on_windows(pid: int) -> bool:
     """The same where ``os.kill(pid, 0)`` would interrupt the process: 0 is CTRL_C_EVENT."""
-    import ctypes
-
     kernel = getattr(ctypes, "windll").kernel32  # noqa: B009 - no such attribute elsewhere
     handle = kernel.OpenProcess(_QUERY, False, pid)
     if not handle:

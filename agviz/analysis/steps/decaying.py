@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import number
+from agviz.analysis.median import median
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.source_calls import calls
 from agviz.words.units import plural

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
 
 _PARAMETERS: Final = frozenset({"named_parameters", "parameters"})
+_WORDS: Final = ("parameters(", ".grad")
+"""One of them is in each file with such a loop."""
 _PURE: Final = frozenset(
     {"abs", "add", "bfloat16", "clamp", "clip", "clone", "detach", "div", "double", "exp", "half"}
     | {"lerp", "max", "min", "mul", "nan_to_num", "normalize", "ones_like", "randn_like", "relu"}
@@ -43,17 +45,23 @@ def rebound(run: RunSteps) -> Iterator[StepFinding]:
     """Statements that were to change parameters, and only name other tensors."""
     if not run.passes:
         return
-    running = _running(run.trace)
+    running: set[str] | None = None  # to find them, all files are read
     for file in user_files(run.trace):
         lines = run.trace.source(file)
+        if not any(word in line for line in lines for word in _WORDS):
+            continue
         nodes = list(with_functions(parsed(lines)))
         for function, loop in nodes:
-            if not isinstance(loop, ast.For) or function not in running:
+            assigns = _assigns(loop) if isinstance(loop, ast.For) else []
+            if not isinstance(loop, ast.For) or not assigns:
                 continue
             scope = [node for name, node in nodes if function in {name, "<module>"}]
-            for assign, name in _without_effect(loop, scope):
+            for assign, name in _without_effect(loop, assigns, scope):
                 value = ast.unparse(assign.value)
                 if _is_needless(run, value.removeprefix(f"{name}.")):
+                    continue
+                running = _running(run.trace) if running is None else running
+                if function not in running:
                     continue
                 line = Frame(file, assign.lineno, function, False, lines[assign.lineno - 1].strip())
                 yield _finding(line, loop.lineno, name, value)
@@ -79,29 +87,38 @@ def _finding(line: Frame, loop: int, name: str, value: str) -> StepFinding:
     )
 
 
-def _without_effect(loop: ast.For, scope: Sequence[ast.AST]) -> Iterator[tuple[ast.Assign, str]]:
-    """Assignments of a loop to its own variables that nothing reads; with the variable."""
+def _assigns(loop: ast.For) -> list[tuple[ast.Assign, str]]:
+    """Assignments of a loop through parameters to its own variables; with the variable."""
     turns = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    found = []
+    for assign in ast.walk(loop):
+        target = assign.targets[0] if isinstance(assign, ast.Assign) else None
+        if not isinstance(assign, ast.Assign) or len(assign.targets) > 1:
+            continue
+        if isinstance(target, ast.Name) and target.id in turns and _changes(assign.value, turns):
+            found.append((assign, target.id))
+    return [each for each in found if _is_of_parameters(loop, each[0].value)]
+
+
+def _without_effect(
+    loop: ast.For, assigns: Sequence[tuple[ast.Assign, str]], scope: Sequence[ast.AST]
+) -> Iterator[tuple[ast.Assign, str]]:
+    """Those of them that nothing reads."""
     inner = {
         id(part)
         for node in ast.walk(loop)
         if node is not loop and isinstance(node, ast.For | ast.While | ast.FunctionDef | ast.Lambda)
         for part in ast.walk(node)
     }
-    for assign in ast.walk(loop):
-        if not isinstance(assign, ast.Assign) or id(assign) in inner:
-            continue
-        target = assign.targets[0]
-        if len(assign.targets) > 1 or not isinstance(target, ast.Name) or target.id not in turns:
-            continue
+    for assign, name in assigns:
         is_read = any(
             isinstance(node, ast.Name)
-            and (node.id, type(node.ctx)) == (target.id, ast.Load)
+            and (node.id, type(node.ctx)) == (name, ast.Load)
             and (_place(node) > _place(assign.value) or id(node) in inner)
             for node in scope
         )
-        if not is_read and _changes(assign.value, turns) and _is_of_parameters(loop, assign.value):
-            yield assign, target.id
+        if id(assign) not in inner and not is_read:
+            yield assign, name
 
 
 def _place(node: ast.expr) -> tuple[int, int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.measures import number
+from agviz.analysis.median import median
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.scaling import SHRUNK, clipped_while_scaled, left_at_steps
