@@ -117,7 +117,9 @@ def _run(program: str, folder: Path, *options: str) -> subprocess.CompletedProce
     ("handler", "options"),
     [
         pytest.param(HANDLER, ("--engine", "exact"), id="handlers, exact"),
-        pytest.param(HANDLER, ("--engine", "native"), id="handlers, native"),
+        pytest.param(
+            HANDLER, ("--engine", "native"), id="handlers, native", marks=pytest.mark.slow
+        ),
         pytest.param("", ("--check-forward",), id="finalizers, with the forward"),
     ],
 )
@@ -134,7 +136,12 @@ def test_finalizers_and_handlers_may_train(
 
 
 @pytest.mark.parametrize(
-    "options", [("--engine", "exact"), ("--engine", "native"), ("--check-forward",)]
+    "options",
+    [
+        ("--engine", "exact"),
+        pytest.param(("--engine", "native"), marks=pytest.mark.slow),
+        pytest.param(("--check-forward",), marks=pytest.mark.slow),
+    ],
 )
 def test_a_timeout_always_reaches_the_program(options: tuple[str, ...], tmp_path: Path) -> None:
     done = _run(PROGRAM, tmp_path, *options)

@@ -29,8 +29,8 @@ for _ in range(3):
     "write",
     [
         "h.data.div_(h.data.norm(dim=1, keepdim=True))",
-        "h.detach().mul_(2)",
-        "h.data *= 2",
+        pytest.param("h.detach().mul_(2)", marks=pytest.mark.slow),
+        pytest.param("h.data *= 2", marks=pytest.mark.slow),
         "with torch.no_grad(): h.exp_()",
     ],
 )
@@ -46,10 +46,10 @@ def test_what_multiplies_or_bends(write: str, tmp_path: Path) -> None:
     [
         "h.data.add_(0.1 * torch.randn(5, 8))",
         "h.data.round_()",
-        "h = torch.nn.functional.relu(h, inplace=True)",
-        "net.weight.data.mul_(0.99)",
-        "last = h.detach().clone(); last.mul_(2)",
-        "h.mul_(2)",
+        pytest.param("h = torch.nn.functional.relu(h, inplace=True)", marks=pytest.mark.slow),
+        pytest.param("net.weight.data.mul_(0.99)", marks=pytest.mark.slow),
+        pytest.param("last = h.detach().clone(); last.mul_(2)", marks=pytest.mark.slow),
+        pytest.param("h.mul_(2)", marks=pytest.mark.slow),
     ],
 )
 def test_what_is_right_or_meant(write: str, tmp_path: Path) -> None:

@@ -64,8 +64,15 @@ print(failed[:1], same)
 """
 
 
-@pytest.mark.parametrize("options", [(), ("--check-forward",)])
-@pytest.mark.parametrize("engine", ["exact", "native"])
+@pytest.mark.parametrize(
+    ("engine", "options"),
+    [
+        ("exact", ("--check-forward",)),
+        ("native", ()),
+        pytest.param("exact", (), marks=pytest.mark.slow),
+        pytest.param("native", ("--check-forward",), marks=pytest.mark.slow),
+    ],
+)
 def test_a_handler_strikes_everywhere(
     engine: str, options: tuple[str, ...], tmp_path: Path
 ) -> None:

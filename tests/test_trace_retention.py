@@ -321,9 +321,16 @@ with agviz.trace(path=sys.argv[1], max_bytes=int(sys.argv[4])):
 
 
 @pytest.mark.parametrize(
-    "nodes", [4_000, 4_500, 12_000], ids=["its events", "all but its graph", "its graph"]
+    ("writer", "nodes"),
+    [
+        pytest.param("keeps up", 4_000, id="its events"),
+        pytest.param("lags", 4_500, id="all but its graph, late"),
+        pytest.param("keeps up", 12_000, id="its graph"),
+        pytest.param("lags", 4_000, id="its events, late", marks=pytest.mark.slow),
+        pytest.param("keeps up", 4_500, id="all but its graph", marks=pytest.mark.slow),
+        pytest.param("lags", 12_000, id="its graph, late", marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("writer", ["keeps up", "lags"])
 def test_a_pass_that_is_larger_than_the_file(writer: str, nodes: int, tmp_path: Path) -> None:
     """What came before it is kept, also where both wait to be written."""
     path = tmp_path / "t.agviz"

@@ -231,6 +231,7 @@ after_import("torch", change)
 """
 
 
+@pytest.mark.slow
 def test_a_torch_that_fits_is_not_refused_for_its_number(tmp_path: Path) -> None:
     env = environment(tmp_path, "a function")
     (tmp_path / "sitecustomize.py").write_text(ANOTHER)

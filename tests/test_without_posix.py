@@ -86,7 +86,7 @@ def ran(folder: Path, environment: dict[str, str], *words: str) -> subprocess.Co
     )
 
 
-@pytest.mark.parametrize("engine", ["exact", "native"])
+@pytest.mark.parametrize("engine", [pytest.param("exact", marks=pytest.mark.slow), "native"])
 def test_a_program_is_recorded_and_explained(
     engine: str, lacking: dict[str, str], tmp_path: Path
 ) -> None:

@@ -191,6 +191,7 @@ def test_some_passes_are_recorded_and_the_answer_says_so(pytester: pytest.Pytest
         assert _passes(_trace(pytester, name)) == (300, [])
 
 
+@pytest.mark.slow
 def test_all_are_recorded_where_all_were_asked_for(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it=TRAINING + "\n\ndef test_it():\n    train(300)\n")
     run(pytester, "--agviz=on")
