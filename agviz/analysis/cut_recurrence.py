@@ -9,11 +9,11 @@ step alone leaves the others without a graph, so it is said and not judged.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.lineage import last_name
-from agviz.analysis.program_calls import last_passes, ops_of_pass
+from agviz.analysis.program_calls import last_passes, ops_of_pass, users_of
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -33,14 +33,10 @@ def cut_recurrence(trace: Trace) -> StepFinding | None:
     if not trace.meta.check_forward:
         return None
     for task in last_passes(trace, 1):
-        made: dict[int, ForwardOpRow] = {}
-        users: defaultdict[int, list[ForwardOpRow]] = defaultdict(list)
-        for op in ops_of_pass(trace, task.id):
-            for row in op.inputs:
-                users[row.tensor].append(op)
-            made.update((row.tensor, op) for row in op.outputs if op.name)
+        ops = ops_of_pass(trace, task.id)
+        users = users_of(ops)
         cuts: Counter[tuple[Frame | None, Frame | None]] = Counter()
-        for before in {op.id: op for op in made.values()}.values():
+        for before in ops:
             after = [user for row in before.outputs for user in users[row.tensor]]
             if after and all(last_name(user) == "detach" for user in after):
                 given = [user for cut in after for row in cut.outputs for user in users[row.tensor]]

@@ -234,11 +234,12 @@ class Faintness:
         found: list[_Step] = []
         node = leaf
         while len(found) < _MOST_STEPS:
-            if node not in self._before:
-                self._before[node] = self._step_before(node)
-            step = self._before[node]
             if is_far and node == leaf:
                 step = self._step_before(node, _ABOUT)
+            else:
+                if node not in self._before:
+                    self._before[node] = self._step_before(node)
+                step = self._before[node]
             if step is None:
                 return found[::-1]
             if not (math.isfinite(step.given) and math.isfinite(step.gave)):

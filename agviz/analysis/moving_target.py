@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.evidence import base_name
 from agviz.analysis.program_calls import last_passes
-from agviz.analysis.sides import COMPARING, below_of, compared, side, weights
+from agviz.analysis.sides import COMPARING, below_of, compared, kind_of, side, weights
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.vanishing import GradientFlow
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from agviz.analysis.sides import Side
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import NodeRow
 
 _SUMMING: Final = {
     *("Add", "Div", "Expand", "Mean", "Mul", "Neg", "Pow", "Rsub", "Squeeze", "Sub", "Sum", "View"),
@@ -50,25 +49,25 @@ def moving_target(trace: Trace) -> StepFinding | None:
         places = [place for place, name in enumerate(names) if name in COMPARING | {"Mul"}]
         flow = GradientFlow(trace, task.id) if places else None
         for index in places:
-            found = None if flow is None else _target(flow, flow.nodes[index])
+            found = None if flow is None else _target(flow, index)
             if found is not None:
                 return found
     return None
 
 
-def _target(flow: GradientFlow, node: NodeRow) -> StepFinding | None:
-    found = [side(flow, each) for each in compared(flow, node)]
+def _target(flow: GradientFlow, index: int) -> StepFinding | None:
+    found = [side(flow, each) for each in compared(flow, index)]
     sides = [each for each in found if each is not None]
     if len(sides) != 2 or len(found) != 2:
         return None
-    is_product = base_name(node.short_name) == "Mul"
+    is_product = kind_of(flow, index) == "Mul"
     if is_product and not all(each.is_scaled for each in sides):
         return None  # of a cosine both are
     one, other = sides
     if weights(flow, one.output) & weights(flow, other.output):
         return None if is_product else _of_difference(sides)
     for plain, made in (sides, sides[::-1]):
-        if _is_made_of(flow, made, plain) and _is_summed(flow, node):
+        if _is_made_of(flow, made, plain) and _is_summed(flow, index):
             return _predicted(plain, made)
     return None
 
@@ -108,14 +107,13 @@ def _is_made_of(flow: GradientFlow, made: Side, plain: Side) -> bool:
     return False
 
 
-def _is_summed(flow: GradientFlow, node: NodeRow) -> bool:
+def _is_summed(flow: GradientFlow, index: int) -> bool:
     """Whether a loss is summed up to a root with no other that it competes with."""
-    index = node.index
     for _ in range(_MOST_STEPS):
         above = flow.edges_into(index)
         if not above:
             return True
-        if len(above) > 1 or base_name(flow.nodes[above[0].producer].short_name) not in _SUMMING:
+        if len(above) > 1 or kind_of(flow, above[0].producer) not in _SUMMING:
             return False
         index = above[0].producer
     return False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import parsed
 from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, Frame, GraphTaskRow
@@ -46,6 +47,15 @@ def ops_of_pass(trace: Trace, graph_task: int) -> Sequence[ForwardOpRow]:
         if len(found) >= MOST_OPS:
             return ()
     return sorted(found, key=lambda op: op.id)
+
+
+def users_of(ops: Iterable[ForwardOpRow]) -> Mapping[int, list[ForwardOpRow]]:
+    """By tensor: the calls that it was given to, in order; of one that none was, an empty list."""
+    users: defaultdict[int, list[ForwardOpRow]] = defaultdict(list)
+    for op in ops:
+        for row in op.inputs:
+            users[row.tensor].append(op)
+    return users
 
 
 def looping_frame(trace: Trace, stack: Sequence[Frame]) -> tuple[Frame, ast.AST, int] | None:

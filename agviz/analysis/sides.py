@@ -45,14 +45,13 @@ class Side(NamedTuple):
     """Whether it was divided by its own norm or deviation."""
 
 
-def compared(flow: GradientFlow, node: NodeRow) -> list[int]:
+def compared(flow: GradientFlow, index: int) -> list[int]:
     """The nodes whose outputs a loss, or a distance, compares: those that need a gradient."""
-    if base_name(node.short_name) in _DISTANCES:
-        below = below_of(flow, node.index)
-        node = flow.nodes[below[0]] if below else node
-        if base_name(node.short_name) != "Sub":
+    if kind_of(flow, index) in _DISTANCES:
+        index = next(iter(below_of(flow, index)), index)
+        if kind_of(flow, index) != "Sub":
             return []
-    return below_of(flow, node.index)
+    return below_of(flow, index)
 
 
 def side(flow: GradientFlow, index: int) -> Side | None:
@@ -64,7 +63,7 @@ def side(flow: GradientFlow, index: int) -> Side | None:
         below = below_of(flow, node.index)
         if weights(flow, node):
             return Side(node, first, frozenset(arithmetic), is_scaled)
-        kind = base_name(node.short_name)
+        kind = kind_of(flow, node.index)
         if kind in {"Div", "Sub"} and len(below) == 2 and _is_of_itself(flow, below):
             is_scaled |= kind == "Div"
         elif len(below) != 1 or kind not in CHOOSING | _WITH_DATA:
@@ -78,6 +77,11 @@ def side(flow: GradientFlow, index: int) -> Side | None:
 def weights(flow: GradientFlow, node: NodeRow) -> set[int]:
     """The leaves that a layer multiplies by."""
     return {leaf.index for leaf, _ in flow.weights(node.index)}
+
+
+def kind_of(flow: GradientFlow, index: int) -> str:
+    """The kind of a node: ``Sub`` of SubBackward0."""
+    return base_name(flow.nodes[index].short_name)
 
 
 def below_of(flow: GradientFlow, index: int) -> list[int]:
@@ -96,6 +100,6 @@ def _chain(flow: GradientFlow, index: int) -> Iterator[int]:
     for _ in range(_MOST_STEPS):
         yield index
         below = below_of(flow, index)
-        if len(below) != 1 or base_name(flow.nodes[index].short_name) not in _STANDARDISING:
+        if len(below) != 1 or kind_of(flow, index) not in _STANDARDISING:
             return
         (index,) = below

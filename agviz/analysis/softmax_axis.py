@@ -10,11 +10,10 @@ values are computed with gradients: an overlap with a target is no average.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.lineage import last_name
-from agviz.analysis.program_calls import last_passes, ops_of_pass
+from agviz.analysis.program_calls import last_passes, ops_of_pass, users_of
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -46,10 +45,7 @@ def softmax_axis(trace: Trace) -> StepFinding | None:
         return None
     for task in last_passes(trace, 1):
         ops = [op for op in ops_of_pass(trace, task.id) if op.sequence_nr is not None]
-        users: defaultdict[int, list[ForwardOpRow]] = defaultdict(list)
-        for op in ops:
-            for row in op.inputs:
-                users[row.tensor].append(op)
+        users = users_of(ops)
         compared = [op.inputs[0].shape for op in ops if op.inputs and not _shape(op)]
         samples = {shape[0] for shape in compared if shape}
         for op in ops:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.evidence import base_name
 from agviz.analysis.program_calls import last_passes
-from agviz.analysis.sides import CHOOSING, COMPARING, below_of, compared, side
+from agviz.analysis.sides import CHOOSING, COMPARING, below_of, compared, kind_of, side
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.vanishing import GradientFlow
 
@@ -62,7 +62,7 @@ def _critics(flow: GradientFlow, names: list[str]) -> set[int]:
     """The outputs of layers that a loss holds against data."""
     found = set()
     for index in (place for place, name in enumerate(names) if name in COMPARING):
-        ends = compared(flow, flow.nodes[index])
+        ends = compared(flow, index)
         held = side(flow, ends[0]) if len(ends) == 1 else None
         if held is not None:
             found.add(held.output.index)
@@ -73,14 +73,14 @@ def _is_log_probability(flow: GradientFlow, index: int) -> bool:
     """Whether it is one of what was drawn, or the ratio of two (PPO)."""
     is_chosen = False
     for _ in range(_MOST_STEPS):
-        kind = base_name(flow.nodes[index].short_name)
+        kind = kind_of(flow, index)
         below = below_of(flow, index)
         if kind in {_BERNOULLI, "NllLoss"}:
             return True
         if kind == "LogSoftmax":
             return is_chosen
         if kind == "Sub":
-            if len(below) == 2 and _kind(flow, below[1]) == "Logsumexp":
+            if len(below) == 2 and kind_of(flow, below[1]) == "Logsumexp":
                 return is_chosen
             if _is_normal(flow, index):
                 return True
@@ -94,16 +94,12 @@ def _is_log_probability(flow: GradientFlow, index: int) -> bool:
 def _is_normal(flow: GradientFlow, index: int) -> bool:
     kinds = []
     for _ in range(len(_NORMAL)):
-        kinds.append(_kind(flow, index))
+        kinds.append(kind_of(flow, index))
         below = below_of(flow, index)
         if not below:
             break
         index = below[0]
     return tuple(kinds) == _NORMAL or tuple(kinds[: len(_NORMAL) - 1]) == _NORMAL[1:]
-
-
-def _kind(flow: GradientFlow, index: int) -> str:
-    return base_name(flow.nodes[index].short_name)
 
 
 def _finding(weight: Side) -> StepFinding:

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from agviz.check.saved import nodes_below
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping, Sequence
 
@@ -164,7 +166,7 @@ def _is_made_to_expand(column: Tensor) -> bool:
             return False
         if node.name().startswith(_SHAPING):
             return True
-        below = [child for child, _ in node.next_functions if child is not None]
+        below = nodes_below(node)
         node = below[0] if len(below) == 1 else None
     return False
 

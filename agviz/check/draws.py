@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, distributions
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from agviz.check.saved import made_by, node_of, nodes_to_run
+from agviz.check.saved import made_by, node_of, nodes_below, nodes_to_run
 from agviz.record.arguments import tensors_given, tensors_of
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class Draws:
         self._undo: list[tuple[Any, Any]] = []
 
     def start(self) -> None:
-        """Hear of each ``sample``."""
+        """Observe each ``sample``."""
         kinds: list[Any] = [getattr(distributions, name) for name in distributions.__all__]
         for kind in (each for each in kinds if "sample" in getattr(each, "__dict__", {})):
             self._undo.append((kind, kind.sample))
-            kind.sample = self._heard(kind.sample)
+            kind.sample = self._observed(kind.sample)
 
     def stop(self) -> None:
         """Give torch its own methods back."""
@@ -95,12 +95,12 @@ class Draws:
             kind, own = self._undo.pop()
             kind.sample = own
 
-    def _heard(self, own: Any) -> Any:
+    def _observed(self, own: Any) -> Any:
         @functools.wraps(own)
         def sample(distribution: Any, *args: Any, **kwargs: Any) -> Any:
             result = own(distribution, *args, **kwargs)
-            is_heard = not torch.compiler.is_compiling() and torch.is_grad_enabled()
-            if is_heard and distribution.has_rsample is True and isinstance(result, Tensor):
+            is_observed = not torch.compiler.is_compiling() and torch.is_grad_enabled()
+            if is_observed and distribution.has_rsample is True and isinstance(result, Tensor):
                 self._drew(distribution, result)
             return result
 
@@ -181,7 +181,7 @@ class Draws:
                 ways += () if node.name().startswith(_REDUCING) else parents[node]
         return bool(met) and all(
             _notes(node).get(_MET) == _DISTRIBUTION
-            or (_MET not in _notes(node) and known.issuperset(_below(node)))
+            or (_MET not in _notes(node) and known.issuperset(nodes_below(node)))
             for node in met
         )
 
@@ -189,7 +189,7 @@ class Draws:
         """Note the nodes that made a parameter of a distribution, up to the layer it came from."""
         for _ in range(_MOST_NODES):
             self._numbers(node).add(number)
-            below = _below(node)
+            below = nodes_below(node)
             if len(below) != 1:
                 return
             node = below[0]
@@ -207,10 +207,6 @@ def _parameters(distribution: Any) -> Iterator[Tensor]:
             yield each
         elif isinstance(each, distributions.Distribution):
             yield from _parameters(each)
-
-
-def _below(node: Any) -> list[Any]:
-    return [child for child, _ in node.next_functions if child is not None]
 
 
 def _notes(node: Any) -> dict[str, Any]:

@@ -224,6 +224,11 @@ def nodes_to_run(roots: Any, inputs: Any) -> list[Any]:
     return [node for node in order if node in needed]
 
 
+def nodes_below(node: Any) -> list[Any]:
+    """The nodes that a node's gradients go to, in order."""
+    return [child for child, _ in node.next_functions if child is not None]
+
+
 def made_by(tensor: Tensor) -> Any:
     """The node that made a tensor; None: none did."""
     with contextlib.suppress(RuntimeError):  # a view that no_grad made, whose base got a graph

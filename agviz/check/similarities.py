@@ -31,6 +31,8 @@ _ENDING: Final = frozenset({"cross_entropy", "exp", "log_softmax", "logsumexp"})
 _EQUATIONS: Final = {"linear": "ij,kj->ik", "matmul": "ij,jk->ik", "mm": "ij,jk->ik"}
 """Of products of matrices."""
 _EQUATION: Final = re.compile(r"(\w\w),(\w\w)->(\w\w)")
+_MOST: Final = 1_000
+"""Products that are kept: each pass makes them again."""
 
 
 class Normalised(NamedTuple):
@@ -77,7 +79,8 @@ class Similarities:
             self._measured(last, args, kwargs, result, captured)
         known = [self._products[each] for each in given if each in self._products]
         if known and last in _ENDING:
-            self.found.append(known[0]._replace(used=captured))
+            if len(self.found) < _MOST:
+                self.found.append(known[0]._replace(used=captured))
         elif known and last in _TURNING | _KEEPING | _NUMBER_BY_NUMBER | _PICKING:
             self._products[result] = known[0]
         units = [self._normalised[each] for each in given if each in self._normalised]

@@ -31,6 +31,8 @@ _BENDING: Final = frozenset(
         *("neg", "pow", "reciprocal", "rsqrt", "sigmoid", "sqrt", "square", "tanh", "true_divide"),
     }
 )
+_MOST: Final = 1_000
+"""Writes that are kept: each pass makes them again."""
 
 
 class UnrecordedWrite(NamedTuple):
@@ -82,7 +84,7 @@ class UnrecordedWrites:
         """A call of backward or grad is about to run these nodes."""
         for node in nodes if self._written else ():
             write = getattr(node, "metadata", {}).pop(_KEY, None)
-            if isinstance(write, UnrecordedWrite):
+            if isinstance(write, UnrecordedWrite) and len(self.found) < _MOST:
                 self.found.append(write)
 
 
