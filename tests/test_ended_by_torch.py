@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import pytest
 
 from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
+from tests import python_process
 from tests.test_cli_run import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ scores = torch.ones(2, 3) @ items.weight.T
 def _verdict(program: str, folder: Path, *options: str) -> Verdict:
     (folder / "train.py").write_text(program)
     call = ["-m", "agviz", "run", "-o", "t.agviz", *options, "train.py"]
-    done = subprocess.run(
-        [sys.executable, *call], cwd=folder, env=ENVIRONMENT, timeout=120, check=False
-    )
+    done = python_process.run([sys.executable, *call], cwd=folder, env=ENVIRONMENT)
     assert done.returncode == 1
     with Trace.open(folder / "t.agviz") as trace:
         return verdicts(trace)[0]

@@ -22,7 +22,7 @@ from agviz.analysis.causes import REMEDIES, Cause
 from agviz.cli.main import main
 from tests import python_process
 from tests.gallery_frame import Program, programs
-from tests.slow_cases import slow_but
+from tests.slow_cases import slow_but_one_in
 from tests.spoken import check_length
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ TOLD_LIVE: Final = [program for program in LIVE if program.one("cause") not in O
 
 def few(programs: Sequence[Program]) -> list[ParameterSet]:
     """All of them, two of three marked as slow."""
-    return slow_but({one.name for one in programs[::3]}, programs, lambda one: one.name)
+    return slow_but_one_in(3, programs, lambda one: one.name)
 
 
 class Stated(NamedTuple):
@@ -196,7 +196,7 @@ def test_the_zeros_that_stopped_a_gradient_are_named(
     assert f"zeros: {zeros}" in agviz.load(tmp_path / "t.agviz").why(parameter)[0].reason
 
 
-@pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", few(RUNNING))
 def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path) -> None:
     left = left_by(program)
     path = tmp_path / "t.agviz"
@@ -248,7 +248,7 @@ def asked_live(program: Program, *, computes: bool) -> tuple[Gradients, dict[str
 
 
 @pytest.mark.parametrize("computes", [True, False], ids=["function", "tensor"])
-@pytest.mark.parametrize("program", LIVE, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", few(LIVE))
 def test_before_backward_it_is_told_as_well(program: Program, *, computes: bool) -> None:
     answer, left = asked_live(program, computes=computes)
     expected = stated(program, left)

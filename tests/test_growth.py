@@ -28,7 +28,7 @@ from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import verdicts
 from agviz.errors import TraceError
-from tests.slow_cases import slow_but
+from tests.slow_cases import slow_but, slow_but_one_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -558,7 +558,7 @@ def test_the_list_is_that_of_the_function_that_ran(tmp_path: Path) -> None:
     assert found.frame.function == small_part_in_a_list.__name__
 
 
-@pytest.mark.parametrize("program", HEALTHY, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", slow_but_one_in(2, HEALTHY, name_of))
 def test_of_what_does_not_grow_nothing_is_said(
     tmp_path: Path, program: Callable[[Training], None]
 ) -> None:
