@@ -251,6 +251,19 @@ def test_what_torch_refuses_itself_stays_refused() -> None:
     fine(checked(version_error))
 
 
+def logarithm_of_zero() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    for factor in (1.0, 0.0, 0.0):
+        (weight * factor).log().sum().backward()
+
+
+def test_no_tick_where_the_loss_is_not_finite() -> None:
+    (verdict,) = checked(logarithm_of_zero).verdicts
+    assert verdict.outcome is Outcome.CANT_TELL
+    assert verdict.heading == "the loss was not finite in 2 of 3 backward passes"
+    assert "The first was backward pass 1." in verdict.paragraph
+
+
 def spectral_norm_and_clipping() -> None:
     net = nn.Sequential(
         nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)),

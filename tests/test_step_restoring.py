@@ -123,6 +123,13 @@ def averaged_by_parts(model: nn.Module, kept: Kept) -> None:
             kept[name].mul_(0.9).add_(p, alpha=0.1)
 
 
+def averaged_with_the_state(model: nn.Module, kept: Kept) -> None:
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            if value.dtype.is_floating_point:
+                kept[name].mul_(0.9).add_(value, alpha=0.1)
+
+
 def decayed(model: nn.Module, kept: Kept) -> None:
     assert kept
     for p in model.parameters():
@@ -141,6 +148,18 @@ def test_a_shadow_that_shares_memory_is_told(
             found = verdicts(trace)[0]
         assert found.is_found is is_wrong, found
         assert found.source.endswith("# cause") is is_wrong
+
+
+def test_a_shadow_taken_before_parameters_have_names_is_told(tmp_path: Path) -> None:
+    model = network()
+    with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
+        kept = live(model)
+        train(model, copied, lambda model, _: averaged_with_the_state(model, kept))
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        found = verdicts(trace)[0]
+    assert found.source.endswith("# cause")
+    assert "a copy of parameters was taken here" in found.paragraph
+    assert "multiplied it, and so what is trained, by 0.99: nothing is averaged" in found.paragraph
 
 
 def test_what_a_parameter_takes_of_itself_is_left_alone(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame
 
 _MOST_NAMED: Final = 4
+_PASSES: Final = "backward passes"
 _MANY_TIMES: Final = 10.0
 _ON_CTX: Final = "ctx."
 _ADVICE: Final = " Write after backward, or to a clone."
@@ -123,7 +124,7 @@ def report_of(watch: GradientWatch, *, compiles: bool) -> CheckReport:
         *functions,
         *_precision(watch, report, compiles=compiles),
     ]
-    report.verdicts = _once_each(found) or [_nothing(watch, report)]
+    report.verdicts = _once_each(found) or [_cant_tell(watch) or _nothing(report)]
     return report
 
 
@@ -586,19 +587,34 @@ def _of_norm(share: float) -> str:
 # -- nothing ----------------------------------------------------------------------------------
 
 
-def _nothing(watch: GradientWatch, report: CheckReport) -> Verdict:
+def _cant_tell(watch: GradientWatch) -> Verdict | None:
     if watch.gave_up:
         return Verdict(
             outcome=Outcome.CANT_TELL,
             heading="the check ended before the program did",
             paragraph=f"An error of agviz's own ended it ({watch.gave_up}).",
         )
-    if not report.passes:
+    if not watch.passes:
         return Verdict(
             outcome=Outcome.CANT_TELL,
             heading="no backward pass ran",
             paragraph="There was no gradient to check.",
         )
+    if watch.nonfinite:
+        few, passes = f"{len(watch.nonfinite):,}", plural(watch.passes, "backward pass", _PASSES)
+        return Verdict(
+            outcome=Outcome.CANT_TELL,
+            heading=f"the loss was not finite in {few} of {passes}",
+            paragraph=(
+                f"The first was backward pass {watch.nonfinite[0]}. Nothing else unusual was seen,"
+                " but where NaN and infinity begin is not looked at here: agviz run, then agviz"
+                " explain, names the function and its line."
+            ),
+        )
+    return None
+
+
+def _nothing(report: CheckReport) -> Verdict:
     looked = [f"{plural(report.saved_tensors, 'saved tensor')} unchanged until backward"]
     if report.functions:
         looked.append(
@@ -607,12 +623,12 @@ def _nothing(watch: GradientWatch, report: CheckReport) -> Verdict:
     if report.checkpoints:
         looked.append(f"{plural(report.checkpoints, 'recomputation')} of checkpoints")
     if report.in_double:
-        passes = plural(report.in_double, "backward pass", "backward passes")
+        passes = plural(report.in_double, "backward pass", _PASSES)
         looked.append(f"{passes} in float32 against float64")
     if report.compiled:
         looked.append("the same under torch.compile")
     looked.append("the shapes of losses, what they expect, and derivatives that they are made of")
-    passes = plural(report.passes, "backward pass", "backward passes")
+    passes = plural(report.passes, "backward pass", _PASSES)
     said = [f"Looked at, in {passes}: {', '.join(looked)}."]
     reasons = list(report.not_judged.items())
     said += [f"Not judged: {name} ({why})." for name, why in reasons[:_MOST_NAMED]]

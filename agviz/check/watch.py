@@ -113,6 +113,8 @@ class GradientWatch(CheckForward):
             files = self._provenance.files
             self.ranks = RankWatch(names, files, self._capture, self.frame, self.file)
         self.passes = 0
+        self.nonfinite: list[int] = []
+        """Passes whose roots held NaN or infinity, counted from 0."""
         self.gave_up = ""
         """Why nothing more was looked at."""
         self._moment = 0
@@ -230,6 +232,8 @@ class GradientWatch(CheckForward):
             self.passes += 1
             if self._is_listening:
                 with torch._C.DisableTorchFunction():
+                    if not all(map(_is_finite, _tensors(roots))):
+                        self.nonfinite.append(self.passes - 1)
                     tape = self.tapes.backward_begins(roots, gradients)
             if self._is_listening and len(self.changed) < _MOST_CHANGED:
                 with torch._C.DisableTorchFunction():
@@ -391,6 +395,13 @@ def _first_tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor
 
 def _tensors(values: Iterable[Any]) -> list[Tensor]:
     return [each for each in values if isinstance(each, Tensor)]
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    try:
+        return bool(tensor.detach().isfinite().all())
+    except RuntimeError:  # a sparse one, or one without numbers
+        return True
 
 
 def watched_engine(

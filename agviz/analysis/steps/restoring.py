@@ -17,6 +17,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.lineage import last_name
+from agviz.analysis.measures import number
 from agviz.analysis.program_writes import written
 from agviz.analysis.steps.finding import StepFinding, parameters
 from agviz.traces.rows import visible
@@ -73,11 +74,18 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
             return  # it is given something else, too, which may be all that it is for
         taking = [*beside, *trace.forward_taking(min(sources))[:1]]
         names = {row.parameter for one in taking for row in one.inputs[:2]} - {""}
+        copy = f"a copy of {parameters(sorted(names))}" if names else "a copy of parameters"
         does = "loading copied it onto itself"
         heading = "load_state_dict restores nothing: it is given the parameters themselves"
         remedy = "copy.deepcopy(model.state_dict())"
         if not _is_load(op):
             does = f"{last_name(op)} put it into itself, so that it is never any other"
+            kept, added = _shares(run, op)
+            if kept:
+                does = (
+                    "mul_ and add_ multiplied it, and so what is trained, by"
+                    f" {number(kept * (1 + added))}: nothing is averaged"
+                )
             heading = "what is kept beside parameters shares their memory: it is no copy"
             remedy = "p.detach().clone()"
         yield StepFinding(
@@ -85,10 +93,9 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
             heading=heading,
             frame=frame,
             paragraph=(
-                f"What line {used.line} takes for a copy of {parameters(sorted(names))} was taken"
-                f" here and is none: state_dict() and {last_name(taken)} give their very memory."
-                f" {plural(steps, 'step')} later it held what they had become, and {does}. Keep a"
-                f" copy: {remedy}."
+                f"What line {used.line} takes for {copy} was taken here and is none: state_dict()"
+                f" and {last_name(taken)} give their very memory. {plural(steps, 'step')} later it"
+                f" held what they had become, and {does}. Keep a copy: {remedy}."
             ),
         )
         return
@@ -166,15 +173,18 @@ def _is_written(trace: Trace, memory: int, after: int) -> bool:
 
 
 def _is_vain(run: RunSteps, op: ForwardOpRow) -> bool:
-    """Whether a function that mixes a tensor with itself gives what it was: its shares add to 1."""
-    if not op.name.endswith("add_"):
-        return True
+    """Whether what a function mixes is an average of two: its shares add to 1."""
+    return not op.name.endswith("add_") or math.isclose(sum(_shares(run, op)), 1.0)
+
+
+def _shares(run: RunSteps, op: ForwardOpRow) -> tuple[float, float]:
+    """What ``mul_`` left of a tensor, and what ``add_`` then adds to it; zeros: it is not so."""
     written = run.trace.forward_changes(op.inputs[0].memory, max(-1, op.id - _BEFORE))
     before = [one for one in written if one.id < op.id]
-    shares = [_NUMBER.search(one.arguments) for one in (*before[-1:], op)]
-    numbers = [float(share[0]) for share in shares if share is not None]
-    is_scaled = bool(before) and before[-1].name.endswith(".mul_")
-    return is_scaled and len(numbers) == len(shares) and math.isclose(sum(numbers), 1.0)
+    if not (op.name.endswith("add_") and before and before[-1].name.endswith(".mul_")):
+        return 0.0, 0.0
+    left, added = (_NUMBER.search(one.arguments) for one in (before[-1], op))
+    return (float(left[0]), float(added[0])) if left and added else (0.0, 0.0)
 
 
 def _is_load(op: ForwardOpRow) -> bool:
