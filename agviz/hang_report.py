@@ -71,7 +71,7 @@ def report(path: Path) -> None:
             found = hang(trace, time.monotonic_ns())
             lines = () if found is None else (found.paragraph, *found.details())
     except TraceError as error:
-        say(f"where the threads stand can't be told: {error}")
+        say(f"can't say where the threads are: {error}")
         return
     if found is None:
         say("no recorded backward pass is under way")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MOST_OPS: Final = 100_000
 HINT: Final = (
-    "agviz.why(model, lambda: loss_of(model)), which computes the loss itself, tells the line that "
+    "agviz.why(model, lambda: loss_of(model)), which computes the loss itself, gives the line that "
     "cut it; so does a loss computed within agviz.trace(model, check_forward=True)."
 )
 
@@ -44,12 +44,12 @@ class RecordedForward:
     def __init__(self, recording: Recording, trace: Trace) -> None:
         self.names = recording.names
         self._provenance = recording.provenance
-        self._heard = recording.forward
+        self._forward = recording.forward
         self.ops = trace.forward_ops(limit=_MOST_OPS)
 
     def number(self, tensor: Tensor) -> int:
         """Number of a tensor in ``ops``; -1 where nothing is known of it."""
-        return -1 if self._heard is None else self._heard.number(tensor)
+        return -1 if self._forward is None else self._forward.number(tensor)
 
     def frames(self, node: NodeRef) -> tuple[Frame, ...]:
         """Where a node was made, outermost frame first; empty where that is not known."""

@@ -34,7 +34,7 @@ from agviz.record.recorder import Recorder
 from agviz.record.ring_store import RingStore
 from agviz.record.steps.observer import StepObserver
 from agviz.record.stores import NONFINITE, SIGNAL, Store, StreamStore
-from agviz.signals import SignalListener
+from agviz.signals import SignalHandler
 from agviz.words.paths import absolute, shown
 from agviz.words.safe import clean
 from agviz.words.units import backward_passes
@@ -102,7 +102,7 @@ class Recording(Instrument):
         self._registry: Registry | None = None
         self._observer: Recorder | Gate | None = None
         """The instrument that observes the engine for it; None: itself, to open the file."""
-        self._listening: SignalListener | None = None
+        self._signal_handler: SignalHandler | None = None
         self._leaving: Leaving | None = None
         self._opening = threading.RLock()
         self._is_opening = False
@@ -191,7 +191,7 @@ class Recording(Instrument):
         self._keep_elements()
         if self.recorder is not None:
             self.recorder.runs_on(chosen.name)
-            self._observer = self._listener(self.recorder, registry)
+            self._observer = self._observer_of(self.recorder, registry)
         self._installed.enter_context(
             chosen.installed(
                 self._observer or self,
@@ -218,7 +218,7 @@ class Recording(Instrument):
         if self.options.check_forward:
             self._check_forward(registry)
         if SIGNAL in self.options.on:
-            self._listening = SignalListener(lambda: self.recorder)
+            self._signal_handler = SignalHandler(lambda: self.recorder)
 
     def start_if_possible(self) -> bool:
         """The same, but where anything is in the way only say so, and leave no file.
@@ -464,11 +464,11 @@ class Recording(Instrument):
             if recorder is None:
                 registry.remove(self)
                 return
-            self._observer = self._listener(recorder, registry)
+            self._observer = self._observer_of(recorder, registry)
             registry.replace(self, self._observer)
             self.say_remark()
 
-    def _listener(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
+    def _observer_of(self, recorder: Recorder, registry: Registry) -> Recorder | Gate:
         """What observes the engine on the recorder's behalf."""
         recorder.file.when_stopped = lambda: registry.remove(recorder)
         if self.options.repro and self.chosen is not None and self.chosen.name == EXACT:
@@ -478,9 +478,9 @@ class Recording(Instrument):
         return Gate(recorder, registry) if self.options.steps is not None else recorder
 
     def _close(self, error: BaseException | None) -> None:
-        if self._listening is not None:
-            self._listening.stop()
-            self._listening = None
+        if self._signal_handler is not None:
+            self._signal_handler.stop()
+            self._signal_handler = None
         self._is_over = True
         if self.recorder is not None:
             if error is not None:
@@ -499,7 +499,7 @@ class Recording(Instrument):
         """In a child: a file of its own, as soon as it calls backward."""
         self._opening = threading.RLock()
         self._is_opening = False
-        self._listening = None  # a child has the program's handler of the signal again
+        self._signal_handler = None  # a child has the program's handler of the signal again
         if self._is_over:
             return
         self.names.forked()
@@ -527,9 +527,9 @@ def _ending() -> BaseException | None:
 
 
 class Gate(Instrument):
-    """Lets a recorder listen only while a call of backward that it wants is under way.
+    """Lets a recorder observe only while a call of backward that it wants is under way.
 
-    The others run as if nobody listened: no event is made and no gradient measured for them.
+    The others run as if nobody observed them: no event is made and no gradient measured for them.
 
     Args:
         recorder: which is then to be called by nobody else.
@@ -547,11 +547,11 @@ class Gate(Instrument):
 
     @property
     def instruments(self) -> tuple[Instrument, ...]:
-        """All that listen now, whoever put them in."""
+        """All that observe now, whoever put them in."""
         return self._registry.instruments
 
     def add(self, instrument: Instrument) -> None:
-        """Let another instrument listen whenever the recorder does."""
+        """Let another instrument observe whenever the recorder does."""
         with self._lock:
             if not any(instrument is each for each in self._beside):
                 self._beside.append(instrument)
@@ -559,7 +559,7 @@ class Gate(Instrument):
                 self._registry.add(instrument)
 
     def remove(self, instrument: Instrument) -> None:
-        """Let it listen no longer."""
+        """Let it observe no longer."""
         with self._lock:
             self._beside = [each for each in self._beside if each is not instrument]
             self._registry.remove(instrument)
@@ -569,7 +569,7 @@ class Gate(Instrument):
         self._registry.reindex()
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
-        """Let it listen, if it wants to."""
+        """Let it observe, if it wants to."""
         self.recorder.begin(event)
         if self.recorder.wants(event.graph_task):
             with self._lock:
@@ -578,7 +578,7 @@ class Gate(Instrument):
                     self._registry.add(instrument)
 
     def graph_task_finished(self, event: events.GraphTaskFinished, live: Live) -> None:  # noqa: ARG002
-        """Have it listen no longer, where this was the last."""
+        """Have it observe no longer, where this was the last."""
         self._ended(event.graph_task)
 
     def graph_task_failed(self, event: events.GraphTaskFailed, live: Live) -> None:  # noqa: ARG002
@@ -586,7 +586,7 @@ class Gate(Instrument):
         self._ended(event.graph_task)
 
     def delegated(self, event: events.Delegated, live: Live) -> None:
-        """Have it keep that, whether it listens or not."""
+        """Have it keep that, whether it observes or not."""
         if not self._wanted:
             self.recorder.delegated(event, live)
 
@@ -596,7 +596,7 @@ class Gate(Instrument):
             self.recorder.delegated_failed(event, live)
 
     def lost(self, error: Exception) -> None:
-        """Hand over, whether the recorder listens or not."""
+        """Hand over, whether the recorder observes or not."""
         self.recorder.lost(error)
 
     def _ended(self, graph_task: int) -> None:

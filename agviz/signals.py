@@ -39,7 +39,7 @@ _STOP: Final = b"\0"
 _STDERR: Final = 2
 
 
-class SignalListener:
+class SignalHandler:
     """Answers the signal from now on, until :meth:`stop`.
 
     Signals can be set up in the main thread only; in another, and where there is no SIGUSR1, this
@@ -53,7 +53,7 @@ class SignalListener:
         self._recorder = recorder
         self._is_set = False
         if NUMBER is None or threading.current_thread() is not threading.main_thread():
-            say("SIGUSR1 can't be listened to here: start the recording in the main thread")
+            say("SIGUSR1 can't be handled here: start the recording in the main thread")
             return
         self._read, self._write = os.pipe()
         self._identity = identity_of(self._read)
@@ -68,7 +68,7 @@ class SignalListener:
         self._is_set = True
         self._thread = threading.Thread(target=self._wait, name="agviz-signal", daemon=True)
         self._thread.start()
-        _listening.add(self)
+        _handlers.add(self)
 
     def stop(self) -> None:
         """Leave the signal as it was found, unless somebody else has taken it since."""
@@ -114,7 +114,7 @@ class SignalListener:
                 try:
                     self._answer()
                 except Exception as error:  # noqa: BLE001 - whatever happens, the program goes on
-                    say(f"where the threads stand can't be told: {error!r}")
+                    say(f"can't say where the threads are: {error!r}")
         self._close()
 
     def _close(self) -> None:
@@ -127,7 +127,7 @@ class SignalListener:
         if recorder is None:
             say("SIGUSR1: backward has not been called yet")
             return
-        say(f"SIGUSR1 in process {os.getpid()}; the Python stacks of its threads stand above")
+        say(f"SIGUSR1 in process {os.getpid()}; the Python stacks of its threads are above")
         before = recorder.path.stat().st_size if recorder.path.exists() else 0
         ring = recorder.store if isinstance(recorder.store, RingStore) else None
         fresh = 0 if ring is None else ring.write_down()
@@ -140,12 +140,12 @@ class SignalListener:
             say(f"{fresh} more backward passes are in {shown(recorder.path)}")
 
 
-_listening: weakref.WeakSet[SignalListener] = weakref.WeakSet()
+_handlers: weakref.WeakSet[SignalHandler] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    for listening in list(_listening):
-        listening._forked()
+    for handler in list(_handlers):
+        handler._forked()
 
 
 if hasattr(os, "register_at_fork"):

@@ -154,7 +154,7 @@ def measure(act: str, folder: Path) -> tuple[float, int] | None:
     return float(seconds), int(mebibytes)
 
 
-def tell(what: str, found: tuple[float, int] | None) -> None:
+def print_row(what: str, found: tuple[float, int] | None) -> None:
     """Print a row."""
     said = "failed" if found is None else f"{found[0]:8.2f} s {found[1]:6d} MiB"
     print(f"  {what:15} {said}", flush=True)
@@ -188,10 +188,10 @@ def main() -> None:
             make(pair, top / "ranks", size)
             print(f"{size} ranks (made in {time.perf_counter() - began:.0f} s)", flush=True)
             for what, act in _MEASURED.items():
-                tell(what, measure(act, top / "ranks"))
+                print_row(what, measure(act, top / "ranks"))
             print(f"  found: {answers(top / 'ranks')}; the slow one is {size // 2}", flush=True)
             desync(next((top / "ranks").glob(f"*.rank{size - 1}.*")))
-            tell("explain desync", measure(_MEASURED["agviz explain"], top / "ranks"))
+            print_row("explain desync", measure(_MEASURED["agviz explain"], top / "ranks"))
             print(f"  found: {answers(top / 'ranks')}; the other one is {size - 1}", flush=True)
             shutil.rmtree(top / "ranks")
 

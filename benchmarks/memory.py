@@ -1,9 +1,9 @@
 """Peak memory during backward, each contender in a process of its own.
 
 Each figure hides something. *Tensors*: what torch's CPU allocator reports to the profiler, exact,
-but blind to Python objects. *Process*: how far the resident memory rose above where it stood before
+but blind to Python objects. *Process*: how far the resident memory rose above where it was before
 backward (``VmHWM`` of ``/proc``, reset first), which has everything and the noise of malloc, which
-is told to give back at once what is freed. *Peak*: where the resident memory stood then, torch and
+has to give back at once what is freed. *Peak*: where the resident memory was then, torch and
 the forward's graph included.
 """
 

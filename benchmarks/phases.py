@@ -109,7 +109,7 @@ def measure(graph: Graph, repeats: int) -> Breakdown:
 
 
 class _Garbage:
-    """Listens to the garbage collector."""
+    """Observes the garbage collector."""
 
     def __init__(self) -> None:
         self.ns = 0

@@ -1,6 +1,6 @@
 """What it costs the forward that every node's origin is captured, beside anomaly mode.
 
-A plain forward, one in which torch tells of each node and nobody captures anything, one with
+A plain forward, one in which torch calls for each node and nobody captures anything, one with
 provenance and one with anomaly mode are taken one right after the other, in turns; CPU time of the
 calling thread. A graph that has parts is taken part by part, so that what is compared lies less far
 apart. What resolving costs later is measured apart.
@@ -50,9 +50,9 @@ class Cost(NamedTuple):
     anomaly: Ratio
     """The same with anomaly mode."""
     told_per_node_ns: float
-    """Extra time where torch tells of each node, for nothing: no provenance costs less."""
+    """Extra time where torch calls for each node, for nothing: no provenance costs less."""
     captured_per_node_ns: float
-    """Extra time with provenance, telling included."""
+    """Extra time with provenance, these calls included."""
     anomaly_per_node_ns: float
     share: Ratio
     """Extra time of provenance as a part of that of anomaly mode."""
@@ -79,13 +79,13 @@ def measure(graph: Graph, rounds: int) -> Cost:
     origins.resolve(captured)
     end = time.thread_time_ns()
     samples = list(itertools.chain.from_iterable(taken))
-    _, told, with_origins, with_anomaly = _extra(taken)
+    _, calls, with_origins, with_anomaly = _extra(taken)
     return Cost(
         nodes=len(nodes),
         plain_ns=sum(statistics.median(each[0] for each in part) for part in _by_part(taken)),
         captured=Ratio.of([times[2] / times[0] for times in samples]),
         anomaly=Ratio.of([times[3] / times[0] for times in samples]),
-        told_per_node_ns=told / len(nodes),
+        told_per_node_ns=calls / len(nodes),
         captured_per_node_ns=with_origins / len(nodes),
         anomaly_per_node_ns=with_anomaly / len(nodes),
         share=_share(taken),
@@ -130,7 +130,7 @@ def _share(taken: Sequence[list[list[int]]]) -> Ratio:
 
 
 @contextmanager
-def _told_for_nothing() -> Iterator[None]:
+def _called_for_nothing() -> Iterator[None]:
     own = traceback.format_stack
     traceback.format_stack = list
     try:
@@ -142,7 +142,7 @@ def _told_for_nothing() -> Iterator[None]:
 
 _WAYS: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
     nullcontext,
-    _told_for_nothing,
+    _called_for_nothing,
     Provenance,
     lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
 )

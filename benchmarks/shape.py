@@ -113,7 +113,7 @@ def _package(module: str, modules: Iterable[str]) -> str:
 
 
 def _lines(text: str, module: ast.Module) -> Lines:
-    """Each line of a file by what stands in it; a blank one in a docstring is blank."""
+    """Each line of a file by what is in it; a blank one in a docstring is blank."""
     lines = text.splitlines()
     blank = {number for number, line in enumerate(lines, 1) if not line.strip()}
     comments = {number for number, line in enumerate(lines, 1) if line.lstrip().startswith("#")}

@@ -1,7 +1,7 @@
 """What ``agviz check`` and ``agviz explain`` cost on five models, each in processes of their own.
 
 ``python -m benchmarks.verbs MODEL STEPS`` trains a model: the program that is checked and recorded.
-It says how much CPU time its steps took, so that what the verbs take besides is told apart.
+It says how much CPU time its steps took, so that what the verbs take besides can be subtracted.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Program(NamedTuple):
     must_not: tuple[re.Pattern[str], ...]
     """What only a wrong answer holds."""
     source: str
-    """``own``, or the public report that it retells, as ``pytorch/pytorch#2421``."""
+    """``own``, or the public report that it follows, as ``pytorch/pytorch#2421``."""
 
     @property
     def path(self) -> Path:

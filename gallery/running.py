@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gallery.index import Program
 
 SCRIPT: Final = "train.py"
-"""What every program is called where it runs, so that no name tells its cause."""
+"""What every program is called where it runs, so that no name gives away its cause."""
 LIMIT: Final = 90.0
 """Seconds after which a program that should end is killed."""
 PATIENCE: Final = 10.0
@@ -69,7 +69,7 @@ def folder(program: Program, first: str = "") -> Iterator[Path]:
 
     Args:
         program: what is run.
-        first: statements to stand before its first line, on the same line; they end with ``;``.
+        first: statements to put before its first line, on the same line; they end with ``;``.
     """
     at = Path(tempfile.mkdtemp(prefix="gallery-"))
     try:

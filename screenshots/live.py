@@ -97,7 +97,7 @@ async def _shoot(shot: Shot, out_dir: Path) -> Path:
 
 
 async def _stopped(pilot: Pilot[None]) -> TraceScreen:
-    """Wait until the program stands, and all that is known of that is shown."""
+    """Wait until the program has stopped, and all that is known of that is shown."""
     deadline = time.monotonic() + _SECONDS
     app = pilot.app
     while time.monotonic() < deadline:
@@ -107,4 +107,4 @@ async def _stopped(pilot: Pilot[None]) -> TraceScreen:
             tensors, event = screen.driver.program.stop_tensors, screen.view.moment.event
             if tensors is not None and event is not None and event.seq == tensors.seq:
                 return screen
-    raise TimeoutError("the program stands nowhere")
+    raise TimeoutError("the program stops nowhere")

@@ -1,4 +1,4 @@
-"""Emit events that a test made up, as the engine does: rows to journals, events to listeners."""
+"""Emit events that a test made up, as the engine does: rows to journals, events to observers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def emit(registry: Registry, several: Sequence[events.Event], live: Live) -> Non
         if row is not None and registry.journal is not None:
             registry.journal(row)
         for event in rest[:count]:
-            listeners = getattr(registry, method_name(type(event)))
-            registry.dispatch(listeners, event, live)
+            observers = getattr(registry, method_name(type(event)))
+            registry.dispatch(observers, event, live)
         del rest[:count]
 
 

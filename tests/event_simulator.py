@@ -152,12 +152,12 @@ def live_view(task: SimulatedTask) -> Live:
 
 
 class Simulator:
-    """Acts out graph tasks one after the other; ``registry`` hears the events."""
+    """Acts out graph tasks one after the other; ``registry`` observes the events."""
 
     def __init__(self, registry: Registry, rng: Random, *, devices: int = 0) -> None:
         self.registry = registry
         self.rng = rng
-        self.told: list[events.Event] = []
+        self.emitted: list[events.Event] = []
         self.queues: dict[int, LibstdcxxQueue] = {}
         self._seq = itertools.count()
         self._graph_task = itertools.count()
@@ -283,5 +283,5 @@ class Simulator:
         if step[0][0] is events.NodeFinished:
             next(self._seq)  # it is the second event of its step
         made = [kind(next(self._seq), now, thread, graph_task, *fields) for kind, fields in step]
-        self.told += made
+        self.emitted += made
         emit(self.registry, made, self._live)

@@ -1,7 +1,7 @@
 """A program that is debugged, acted out in this process: the same to the last µs in every run.
 
 The debugger, the channel and the viewer are the real ones. What stands for the engine is the
-simulator of :mod:`tests.event_simulator`, which runs on a thread and stops where it is told to.
+simulator of :mod:`tests.event_simulator`, which runs on a thread and stops where it is asked to.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ REFUSED: list[dict[str, Any]] = [
 ]
 
 
-def test_what_is_no_message_is_refused_and_the_next_is_heard() -> None:
+def test_what_is_no_message_is_refused_and_the_next_is_answered() -> None:
     with served() as (connection, debugger):
         answers = lines_of(connection)
         assert next(answers) == {"v": 1, "say": "hello", **HELLO}
@@ -239,9 +239,9 @@ def test_what_a_program_says_can_not_speak_to_the_terminal() -> None:
     }
     theirs.sendall(encode({"say": "hello", **HELLO}) + encode(stop))
     with theirs, Client(ours) as client:
-        heard = client.next_stop()
-    assert "\x1b" not in repr(heard).replace("\\x1b", "\x1b")
-    assert heard.details["message"] == "a\nb\ufffd[31m"
+        notice = client.next_stop()
+    assert "\x1b" not in repr(notice).replace("\\x1b", "\x1b")
+    assert notice.details["message"] == "a\nb\ufffd[31m"
 
 
 HEALTH = Health(

@@ -299,7 +299,7 @@ def test_many_ranks_are_folded(run: Run) -> None:
     assert next(text for text in texts if re.fullmatch(r"rank \d+", text)) == "rank 250"
     assert any(text.startswith(f"the other 299 ranks (0{DASH}249, 251{DASH}299)") for text in texts)
     assert {"min", "median", "max"} <= set(texts)
-    assert picture.notes == ("299 of 300 ranks are alike; three stand for them",)
+    assert picture.notes == ("299 of 300 ranks are alike; three represent them",)
     assert len(svg) < 200_000
 
 

@@ -104,7 +104,7 @@ for number in range(rounds):
     for _ in range(3):
         simulator.backward(random_graph(simulator.rng, 30, 1))
     recorder.close()
-    print(recording.path, len(simulator.told), flush=True)
+    print(recording.path, len(simulator.emitted), flush=True)
 """
 
 

@@ -1,4 +1,4 @@
-"""SIGUSR1 says where every thread stands, whatever hangs, and harms no handler of the program."""
+"""SIGUSR1 says where every thread is, whatever hangs, and harms no handler of the program."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Program:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return int(fields[11])
 
-    def hears(self, until: str) -> str:
+    def ask(self, until: str) -> str:
         """Send the signal; gives what it has written by the time it says ``until``."""
         self.process.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + 30
@@ -101,11 +101,11 @@ ON_SIGNAL = ("--on", "signal", "--keep", "2")
         pytest.param("hashlib.pbkdf2_hmac('md5', b'', b'', 10**9)", id="inside C"),
     ],
 )
-def test_where_a_stuck_backward_stands(hang: str, tmp_path: Path, programs: list[Program]) -> None:
+def test_where_a_stuck_backward_is(hang: str, tmp_path: Path, programs: list[Program]) -> None:
     program = Program(BEGIN.replace("HANG", hang), tmp_path, *ON_SIGNAL)
     programs.append(program)
     program.says("stuck")
-    told = program.hears("more backward passes are in")
+    told = program.ask("more backward passes are in")
     assert re.search(r'File ".*train.py", line \d+ in stuck', told), "faulthandler's"
     assert re.search(r"agviz: backward pass 4 has run for [\d.]+ m?s: 1 of 10 nodes done", told)
     assert re.search(
@@ -136,10 +136,10 @@ def test_stacks_are_told_while_the_interpreter_is_locked(
     programs.append(program)
     program.says("stuck")
     program.computes()
-    told = program.hears("train.py")
-    assert "in stuck" in program.hears("in stuck")
+    told = program.ask("train.py")
+    assert "in stuck" in program.ask("in stuck")
     assert "agviz: SIGUSR1" not in told
-    program.hears("agviz: SIGUSR1 in process")
+    program.ask("agviz: SIGUSR1 in process")
 
 
 def test_a_main_thread_that_waits_for_a_device_thread(
@@ -153,7 +153,7 @@ def test_a_main_thread_that_waits_for_a_device_thread(
     program = Program(text, tmp_path, *ON_SIGNAL)
     programs.append(program)
     program.says("stuck")
-    told = program.hears("nodes wait in")
+    told = program.ask("nodes wait in")
     assert "agviz: thread 0 (MainThread) waits for its ReadyQueue\n" in told
     assert re.search(
         r"agviz: thread \d \(pt_autograd_0\) runs AddmmBackward0 \[2\] of backward pass 4", told
@@ -166,7 +166,7 @@ def test_the_signal_changes_nothing_for_the_program(
     program = Program(BEGIN.replace("HANG", "time.sleep(2)"), tmp_path, *ON_SIGNAL)
     programs.append(program)
     program.says("stuck")
-    program.hears("more backward passes")
+    program.ask("more backward passes")
     program.says("went on")
     assert program.process.wait(30) == 0
 
@@ -192,7 +192,7 @@ def test_a_handler_of_the_program_is_called(
     program.process.send_signal(signal.SIGUSR1)
     program.says("mine True")
     if when == "before":
-        program.hears("more backward passes are in")
+        program.ask("more backward passes are in")
 
 
 @pytest.mark.slow

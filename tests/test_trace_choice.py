@@ -45,20 +45,20 @@ def concerned(event: events.Event) -> set[int]:
 
 
 def test_events_of_other_nodes_are_left_out_and_graphs_are_whole(tmp_path: Path) -> None:
-    told = record(tmp_path / "some.agviz", CHOSEN, nan_at=4).told
+    emitted = record(tmp_path / "some.agviz", CHOSEN, nan_at=4).emitted
     record(tmp_path / "all.agviz", None, nan_at=4)
     with Trace.open(tmp_path / "some.agviz") as some, Trace.open(tmp_path / "all.agviz") as whole:
         assert some.meta.partial
         assert not whole.meta.partial
         assert "match 'Simulated[36]'" in some.meta.choice
         expected = []
-        for event in told:
+        for event in emitted:
             known = some.nodes(event.graph_task) if event.graph_task >= 0 else ()
             chosen = {n.index for n in known if CHOSEN.search(n.name)}
             if not concerned(event) or concerned(event) & chosen:
                 expected.append(event)
         assert some.events(limit=10**6) == expected
-        assert 100 < sum(bool(concerned(event)) for event in expected) < len(told) / 2
+        assert 100 < sum(bool(concerned(event)) for event in expected) < len(emitted) / 2
         for task in whole.graph_tasks:
             assert some.edges(task.id) == whole.edges(task.id)
             for mine, full in zip(some.nodes(task.id), whole.nodes(task.id), strict=True):
@@ -162,8 +162,8 @@ def test_the_file_keeps_within_its_size(
         (gone,) = trace.left_out
         kept = [task.id for task in trace.graph_tasks]
         assert kept == [*range(gone.first), *range(gone.last + 1, passes)]
-        told = [event for event in simulator.told if event.graph_task in {*kept, -1}]
-        assert trace.events(limit=len(told) + 1) == told
+        emitted = [event for event in simulator.emitted if event.graph_task in {*kept, -1}]
+        assert trace.events(limit=len(emitted) + 1) == emitted
         for number in kept[0], kept[-1]:
             count = trace.event_count(number)
             assert trace.state_at(number, count).seq == trace.events(number, count - 1)[0].seq

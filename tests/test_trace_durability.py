@@ -348,7 +348,7 @@ def test_a_lagging_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monk
             simulator.backward(random_graph(simulator.rng, 20))
             assert finished_graph_tasks(tmp_path / "t.agviz") >= number
     with Trace.open(tmp_path / "t.agviz") as trace:
-        assert trace.events(limit=10**6) == simulator.told
+        assert trace.events(limit=10**6) == simulator.emitted
 
 
 def test_kill_9_right_after_a_graph_was_walked(

@@ -1,4 +1,4 @@
-"""Random programs: whatever they do, they do it with their torch functions heard, too."""
+"""Random programs: whatever they do, they do it with their torch functions observed, too."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 TOTAL = 4_000 if settings.get_current_profile_name() == "fuzz" else 120
 
 
-def heard(program: Any) -> tuple[Any, list[ForwardOp]]:
-    """What a program gives under our engine while its functions are heard, and the functions."""
+def observed(program: Any) -> tuple[Any, list[ForwardOp]]:
+    """What a program gives under our engine while its functions are observed, and the functions."""
     names = Names()
     with installed(), names, CheckForward(names, engine().registry) as forward:
         torch.manual_seed(0)
@@ -50,7 +50,7 @@ def heard(program: Any) -> tuple[Any, list[ForwardOp]]:
 )
 def test_random_programs(steps: list[Step], seed: int) -> None:
     expected = described(Machine(seed).run(steps))
-    result, ops = heard(lambda: Machine(seed).run(steps))
+    result, ops = observed(lambda: Machine(seed).run(steps))
     assert described(result) == expected
     assert len({op.id for op in ops}) == len(ops)
     for op in ops:
@@ -63,6 +63,6 @@ def test_random_programs(steps: list[Step], seed: int) -> None:
 def test_programs(name: str) -> None:
     torch.manual_seed(0)
     expected = described(PROGRAMS[name]())
-    result, ops = heard(PROGRAMS[name])
+    result, ops = observed(PROGRAMS[name])
     assert described(result) == expected
     assert ops

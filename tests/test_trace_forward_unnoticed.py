@@ -1,4 +1,4 @@
-"""A program does not feel that its torch functions are heard: without that it is the oracle."""
+"""A program does not feel that its torch functions are observed: without that it is the oracle."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def modes() -> list[object]:
 
 
 def checked(program: Callable[[], Any]) -> tuple[Any, Trace]:
-    """What a program gives while its functions are heard, and the trace."""
+    """What a program gives while its functions are observed, and the trace."""
     before = modes()
     with agviz.trace(check_forward=True) as recorded:
         result = program()
@@ -285,20 +285,20 @@ def test_errors_and_their_words_stay_the_same() -> None:
 
 def test_a_subclass_keeps_its_own_functions() -> None:
     class Own(Tensor):
-        heard: ClassVar[list[str]] = []
+        called: ClassVar[list[str]] = []
 
         @classmethod
         def __torch_function__(
             cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            cls.heard.append(str(func))
+            cls.called.append(str(func))
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
     def program() -> list[str]:
-        Own.heard.clear()
+        Own.called.clear()
         value = torch.ones(2).as_subclass(Own)
         (value * 2).sum()
-        return [*Own.heard]
+        return [*Own.called]
 
     native = program()
     result, trace = checked(program)
@@ -489,7 +489,7 @@ def test_an_error_ends_the_program_as_ever(tmp_path: Path, wrong: str) -> None:
     assert said[0] == said[1]
 
 
-def test_two_recordings_hear_the_same() -> None:
+def test_two_recordings_observe_the_same() -> None:
     class Twice(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, value: Tensor) -> Tensor:
@@ -501,9 +501,9 @@ def test_two_recordings_hear_the_same() -> None:
             apply(torch.ones(2))
         apply(torch.ones(2))
     name = f"{Twice.__qualname__}.apply"
-    heard = ["torch.ones", name, "Tensor.add"]
-    assert [op.name for op in inner.trace.forward_ops()] == heard
-    assert [op.name for op in outer.trace.forward_ops()] == heard * 2
+    names = ["torch.ones", name, "Tensor.add"]
+    assert [op.name for op in inner.trace.forward_ops()] == names
+    assert [op.name for op in outer.trace.forward_ops()] == names * 2
     assert "apply" not in vars(torch.autograd.function._SingleLevelFunction)
     assert modes() == []
 

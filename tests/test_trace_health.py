@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Heard(Instrument):
+class KeepsHealth(Instrument):
     """What was measured, by ``seq``."""
 
     measurer = Measuring
@@ -62,14 +62,14 @@ def good(tmp_path: Path) -> Path:
 
 
 def test_what_the_engine_measured_is_read_back(tmp_path: Path) -> None:
-    heard = Heard()
+    kept = KeepsHealth()
     recorder = Recorder(tmp_path / "t.agviz", values="health")
-    with recorder, installed(heard, recorder):
+    with recorder, installed(kept, recorder):
         program()
     with Trace.open(tmp_path / "t.agviz") as trace:
         rows = trace.health()
         assert HealthRow._fields[5:] == Health._fields
-        assert {row.seq: Health(*row[5:]) for row in rows} == heard.found
+        assert {row.seq: Health(*row[5:]) for row in rows} == kept.found
         roles = {"output", "root", "sum", "accumulated", "captured"}
         assert {row.role for row in rows} == roles
         assert {row.layout for row in rows} == {"strided", "sparse_coo"}

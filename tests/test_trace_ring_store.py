@@ -53,8 +53,8 @@ class Flight:
             numbers = {task.id for task in tasks}
             assert trace.meta.partial
             assert trace.meta.end_ns is not None
-            told = [e for e in self.simulator.told if e.graph_task in numbers | {-1}]
-            assert trace.events(limit=10**6) == told
+            emitted = [e for e in self.simulator.emitted if e.graph_task in numbers | {-1}]
+            assert trace.events(limit=10**6) == emitted
             assert GraphTaskStatus.CUT not in {task.status for task in tasks}
             for task in tasks:
                 assert len(trace.nodes(task.id)) in {30, 5}

@@ -92,8 +92,8 @@ def inserted(row: Sequence[int]) -> list[tuple[int | None, ...]]:
 def test_events_come_back_as_they_were_told(tmp_path: Path) -> None:
     simulator = recorded(tmp_path / "t.agviz")
     with Trace.open(tmp_path / "t.agviz") as trace:
-        assert trace.event_count() == len(simulator.told)
-        assert trace.events(limit=10**9) == simulator.told
+        assert trace.event_count() == len(simulator.emitted)
+        assert trace.events(limit=10**9) == simulator.emitted
 
 
 @pytest.mark.parametrize("rows", [1, 4, 33, 64])
@@ -104,7 +104,7 @@ def test_however_many_are_written_at_once(
     monkeypatch.setattr(writer, "_MOST_AT_ONCE", rows)
     simulator = recorded(tmp_path / "t.agviz", size=37)
     with Trace.open(tmp_path / "t.agviz") as trace:
-        assert trace.events(limit=10**9) == simulator.told
+        assert trace.events(limit=10**9) == simulator.emitted
         for task in trace.graph_tasks:
             nodes = trace.nodes(task.id)
             assert [node.index for node in nodes] == list(range(task.nodes))
@@ -157,7 +157,7 @@ def test_pages_are_slices(
         simulator.backward(outer, reentrant=inner)
     with Trace.open(path) as trace:
         for task in (None, *(row.id for row in trace.graph_tasks)):
-            own = [event for event in simulator.told if task in {None, event.graph_task}]
+            own = [event for event in simulator.emitted if task in {None, event.graph_task}]
             assert trace.event_count(task) == len(own)
             assert trace.events(task, offset, limit) == own[offset : offset + limit]
             for position, event in enumerate(own):
@@ -171,7 +171,7 @@ def test_pages_of_a_task_that_others_interrupt_for_long(tmp_path: Path) -> None:
         simulator = Simulator(registry, Random(1))
         outer, inner = (random_graph(simulator.rng, size) for size in (600, 400))
         number = simulator.backward(outer, reentrant=inner)
-    own = [event for event in simulator.told if event.graph_task == number]
+    own = [event for event in simulator.emitted if event.graph_task == number]
     assert len(own) > 3000  # several anchors
     with Trace.open(tmp_path / "t.agviz") as trace:
         for offset in (0, 1, 999, 1000, 1001, 2500, len(own) - 1, len(own)):
@@ -233,7 +233,7 @@ def test_what_concerns_a_node_is_found_without_a_search(
     tmp_path: Path, steps: Steps, read: Callable[[Trace, int], object]
 ) -> None:
     simulator = recorded(tmp_path / "t.agviz", size=2000, tasks=1)
-    fed = Counter(getattr(event, "node", None) for event in simulator.told)
+    fed = Counter(getattr(event, "node", None) for event in simulator.emitted)
     node = next(node for node in range(1000, 2000) if fed[node] < 20)
     with Trace.open(tmp_path / "t.agviz") as trace:
         read(trace, node)  # it begins to count what ran before
@@ -248,15 +248,15 @@ def test_sqlite_itself_finds_the_facts(tmp_path: Path) -> None:
     simulator = recorded(tmp_path / "t.agviz")
     database = sqlite3.connect(tmp_path / "t.agviz")
     assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    kinds = Counter(codec.KIND[type(event)] for event in simulator.told)
-    roots = len([e for e in simulator.told if isinstance(e, events.GraphTaskBegun)])
+    kinds = Counter(codec.KIND[type(event)] for event in simulator.emitted)
+    roots = len([e for e in simulator.emitted if isinstance(e, events.GraphTaskBegun)])
     steps = {TOOK: events.NodeStarted, DELIVERED: events.DependencyDecremented}
     for step, kind in (steps | {ENDED: events.NodeFinished}).items():
         kinds[step] = kinds.pop(codec.KIND[kind])
     del kinds[codec.KIND[events.QueuePop]]
     kinds[ARRIVED] = roots
     assert dict(database.execute("SELECT kind, count(*) FROM event GROUP BY kind")) == kinds
-    begun = [e for e in simulator.told if isinstance(e, events.GraphTaskBegun)]
+    begun = [e for e in simulator.emitted if isinstance(e, events.GraphTaskBegun)]
     assert database.execute("SELECT id, begin_seq FROM graph_task").fetchall() == [
         (event.graph_task, event.seq) for event in begun
     ]
@@ -289,8 +289,8 @@ def test_graph_and_threads(tmp_path: Path) -> None:
         assert set(trace.edges(number)) == edges
         incoming = Counter(edge[2] for edge in edges)
         assert [n.dependencies for n in nodes] == [incoming[n.index] for n in graph]
-        started = [e for e in simulator.told if isinstance(e, events.NodeStarted)]
-        finished = {e.node: e for e in simulator.told if isinstance(e, events.NodeFinished)}
+        started = [e for e in simulator.emitted if isinstance(e, events.NodeStarted)]
+        finished = {e.node: e for e in simulator.emitted if isinstance(e, events.NodeFinished)}
         executions = trace.executions(number)
         assert [(x.order, x.node, x.thread, x.start_ns) for x in executions] == [
             (i, e.node, e.thread, e.time_ns) for i, e in enumerate(started, 1)
@@ -327,7 +327,7 @@ def test_story_is_what_concerns_a_node(tmp_path: Path) -> None:
         for node in range(30):
             expected = [
                 event
-                for event in simulator.told
+                for event in simulator.emitted
                 if event.graph_task == 1
                 and node in {getattr(event, "node", None), getattr(event, "producer", None)}
             ]
@@ -487,7 +487,7 @@ def test_reading_while_it_is_recorded(tmp_path: Path) -> None:
                 number = simulator.backward(random_graph(simulator.rng, 20))
                 assert recorder.flush()
                 assert trace.is_growing
-                assert trace.event_count() == len(simulator.told)
+                assert trace.event_count() == len(simulator.emitted)
                 assert trace.graph_task(number).status is GraphTaskStatus.FINISHED
                 end = trace.state_at(number, trace.event_count(number))
                 assert set(end.statuses(number)) == {NodeStatus.DONE}
@@ -495,7 +495,7 @@ def test_reading_while_it_is_recorded(tmp_path: Path) -> None:
 
 def test_less_than_60_bytes_per_event(tmp_path: Path) -> None:
     simulator = recorded(tmp_path / "t.agviz", size=2000, tasks=4)
-    assert (tmp_path / "t.agviz").stat().st_size < 60 * len(simulator.told)
+    assert (tmp_path / "t.agviz").stat().st_size < 60 * len(simulator.emitted)
 
 
 def test_less_than_60_bytes_per_event_with_all_that_was_measured(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_queue_replayed_gives_what_the_queue_gave(
     state = BackwardState(shape_of(keeper.graphs))
     pops = 0
     held: dict[tuple[int, int, int], int] = {}
-    for event in simulator.told:
+    for event in simulator.emitted:
         if isinstance(event, events.QueuePop):
             (queue,) = [q for q in state.queues() if q.queue == event.queue]
             assert queue.tasks[0] == QueuedTask(event.graph_task, event.node)
@@ -102,7 +102,7 @@ def test_what_cannot_happen_is_refused(kind: type[Any], change: dict[str, int], 
     simulator.backward(chain(4))
     strict = BackwardState(shape_of(keeper.graphs))
     tolerant = BackwardState(shape_of(keeper.graphs), tolerant=True)
-    for event in simulator.told:
+    for event in simulator.emitted:
         if isinstance(event, kind):
             wrong = event._replace(**change)
             with pytest.raises(ImpossibleEventError, match=why) as caught:
@@ -122,9 +122,9 @@ def test_a_gradient_that_comes_after_the_end_is_not_kept() -> None:
     simulator = Simulator(registry, Random(0))
     number = simulator.backward(chain(4), fail_at=1)
     state = BackwardState(shape_of(keeper.graphs))
-    for event in simulator.told:
+    for event in simulator.emitted:
         state.apply(event)
-    late = simulator.told[-1].seq + 1, simulator.told[-1].time_ns, 0, number
+    late = simulator.emitted[-1].seq + 1, simulator.emitted[-1].time_ns, 0, number
     state.apply(events.GradientAccumulated(*late, 3, 2, 0, False, 8))
     assert state.live_bytes == 0
     assert not any(state.buffers(number).values())
@@ -136,8 +136,8 @@ def test_the_story_comes_with_the_objection() -> None:
     simulator = Simulator(registry, Random(0))
     simulator.backward(chain(4))
     state = BackwardState(shape_of(keeper.graphs))
-    finish = next(e for e in simulator.told if isinstance(e, events.NodeFinished))
-    for event in simulator.told[: simulator.told.index(finish) + 1]:
+    finish = next(e for e in simulator.emitted if isinstance(e, events.NodeFinished))
+    for event in simulator.emitted[: simulator.emitted.index(finish) + 1]:
         state.apply(event)
     with pytest.raises(ImpossibleEventError) as caught:
         state.apply(finish)

@@ -509,8 +509,8 @@ def test_a_node_may_fail_after_it_has_finished(tmp_path: Path) -> None:
         registry.add(recorder)
         simulator = Simulator(registry, Random(1))
         number = simulator.backward(random_graph(simulator.rng, 6))
-        first = next(e for e in simulator.told if isinstance(e, events.NodeFinished))
-        last = simulator.told[-1]
+        first = next(e for e in simulator.emitted if isinstance(e, events.NodeFinished))
+        last = simulator.emitted[-1]
         late = last.seq + 1, last.time_ns + 1, first.thread, number, first.node, "E", "no"
         emit(registry, [events.NodeFailed(*late)], simulator._live)
     with Trace.open(path) as trace:
@@ -536,7 +536,7 @@ def test_recording_ends_well_where_shortcuts_fail(
     with Trace.open(path) as trace:
         assert trace.meta.end_ns is not None
         assert not trace.meta.stopped
-        assert trace.events(limit=10**6) == simulator.told
+        assert trace.events(limit=10**6) == simulator.emitted
         assert len(trace.threads) == 3
         assert_equal(trace, 0.2)
 

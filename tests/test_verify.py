@@ -447,11 +447,11 @@ def test_the_graph_is_released_as_usual() -> None:
 class _Wrapper(Tensor):
     """A leaf of no storage, with no operators but those it notes."""
 
-    heard: ClassVar[list[str]] = []
+    called: ClassVar[list[str]] = []
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
-        cls.heard.append(str(func))
+        cls.called.append(str(func))
         raise NotImplementedError(func)
 
 
@@ -462,7 +462,7 @@ def test_a_leaf_as_root_is_not_asked_to_be_viewed() -> None:
         root.backward(torch.ones(3))
     assert findings.outcomes == {ComparisonOutcome.EQUAL: 1}
     assert root.grad.tolist() == [1.0] * 3
-    assert _Wrapper.heard == []
+    assert _Wrapper.called == []
 
 
 def test_results_with_a_graph_of_their_own_come_from_one_engine() -> None:

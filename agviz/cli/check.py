@@ -16,7 +16,7 @@ own backward gave; how losses weigh samples; whether all ranks get the same batc
   agviz check -m my_package.train
   agviz check --ranks 2 train.py
 
-The exit code is 1 where something is wrong or the script itself fails, 2 where nothing can be told.
+The exit code is 1 where something is wrong or the script itself fails, 2 where nothing can be said.
 With --json the report is all that is on stdout; what the script prints goes to stderr.
 """
 

@@ -40,7 +40,7 @@ def start(arguments: Sequence[str]) -> int:
     with Debuggee(arguments) as debuggee:
         app = LiveApp(debuggee.client, debuggee, Path.cwd())
         app.run()
-        if app.return_code:  # this process was told to end
+        if app.return_code:  # this process was asked to end
             return app.return_code
         debuggee.client.close()
         return _relay(debuggee)

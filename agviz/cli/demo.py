@@ -158,7 +158,7 @@ def _train(session: DemoSession, console: Console) -> None:
 
 
 def _summarise(path: Path, session: DemoSession, console: Console) -> bool:
-    """Print what the trace tells; return whether a planted NaN was found where it is."""
+    """Print what the trace shows; return whether a planted NaN was found where it is."""
     with Trace.open(path) as trace:
         facts = summary.gather(trace, None, top=5)
     console.print()

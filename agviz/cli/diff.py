@@ -86,11 +86,11 @@ def execute(arguments: argparse.Namespace) -> int:
         with Trace.open(path_a) as a, Trace.open(path_b) as b:
             found.append(diff(a, b, graph_tasks=arguments.graph_task, tolerance=tolerance))
     if arguments.json:
-        told = [facts(each) for each in found]
+        documents = [facts(each) for each in found]
         if arguments.a.is_dir() and arguments.b.is_dir():
-            document = {**head("diff-folders"), "pairs": told}
+            document = {**head("diff-folders"), "pairs": documents}
         else:
-            document = {**head("diff"), **told[0]}
+            document = {**head("diff"), **documents[0]}
         print(json.dumps(document, indent=2))
     else:
         console = stdout_console()

@@ -16,7 +16,7 @@ With --element, says instead which sample and position the largest element comes
 put out, where it was recorded with `agviz run --elements`.
 
 Exits with 0 where nothing unusual was found in what was recorded, with 1 where something was
-(✗), with 2 where it can't be told (?): no gradient was measured, or no backward pass recorded.
+(✗), with 2 where that can't be said (?): no gradient was measured, or no backward pass recorded.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ chrome-trace (a process for each rank, on one clock), timeline and parquet.
   agviz export train.agviz --format svg --diff yesterday.agviz
 
 The Graphviz that came with agviz draws, else a `dot` program that can do what
-it can (agviz doctor tells). chrome-trace and json are compressed where OUT ends
+it can (see agviz doctor). chrome-trace and json are compressed where OUT ends
 in .gz; docs/formats.md describes them.
 """
 

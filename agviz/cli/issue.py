@@ -1,7 +1,7 @@
 """Write a report to paste into an issue: the answer, versions, the command, the node alone.
 
 The report is Markdown. Where the recording holds a node that can be run alone (`agviz run --repro`)
-its script stands in it, and the files of `agviz repro` are written beside it. The report names the
+its script is in it, and the files of `agviz repro` are written beside it. The report names the
 script's path and arguments, lines of source and names of parameters: read it before you send it.
 
   agviz run --repro nonfinite train.py

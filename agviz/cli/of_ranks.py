@@ -356,8 +356,8 @@ def why_not(path: Path, parameter: str, *, as_json: bool) -> int:
         line.startswith(parameter) or f" {parameter}" in line for line in values.verdict.details
     )
     if as_json:
-        told = {"parameter": parameter, "ranks": facts, "unequal": is_unequal}
-        print(json.dumps({**head("why-ranks"), **told}, indent=2))
+        fields = {"parameter": parameter, "ranks": facts, "unequal": is_unequal}
+        print(json.dumps({**head("why-ranks"), **fields}, indent=2))
     else:
         _show_why(rows, buckets, stdout_console())
         if is_unequal and values is not None:

@@ -1,4 +1,4 @@
-"""A user's program, run in this process so that it can't tell: what ``python`` does, done again.
+"""A user's program, run in this process unnoticed: what ``python`` does, done again.
 
 The program gets its own ``__main__``, ``sys.argv`` and ``sys.path[0]``. What it raises goes up to
 Python itself, which prints it and chooses the exit code as for any program; only the frames of
@@ -117,7 +117,9 @@ def _check_module(target: str) -> None:
         and finder.find_spec(top, [str(Path.cwd()), *sys.path]) is None
         and importlib.util.find_spec(top) is None
     ):
-        raise AgvizError(f"there is no module named {target}; check the name and where you stand")
+        raise AgvizError(
+            f"there is no module named {target}; check the name and the working directory"
+        )
 
 
 def _report_without_our_frames(error: BaseException) -> None:

@@ -1,7 +1,7 @@
 """Run a script and record its backward passes.
 
 The script is not changed and does not notice: it keeps its arguments, working directory, exit
-code, output and __main__. Options of agviz stand before the script, those of the script after it.
+code, output and __main__. Options of agviz come before the script, those of the script after it.
 
   agviz run train.py --epochs 2
   agviz run --steps 10:12 -m my_package.train
@@ -15,7 +15,7 @@ another process records into it, another place is taken and named on stderr; whe
 the program runs without being recorded. A child made by fork or
 spawned by multiprocessing that calls backward gets a file of its own.
 
-Where a backward pass stands still, `agviz explain FILE` says what holds it, while the program hangs
+Where a backward pass hangs, `agviz explain FILE` says what holds it, while the program hangs
 as well as after it was killed.
 
 With --live, the debugger opens: it stops at the first backward pass, at breakpoints, on exceptions
@@ -30,7 +30,7 @@ explain FOLDER` reads as one recording. `torchrun -m agviz run train.py` and `AG
 train.py` record each rank beside the others as well.
 
 With --on signal, `kill -USR1 PID` writes what the flight recorder
-keeps and prints where every thread stands, even while backward hangs.
+keeps and prints where every thread is, even while backward hangs.
 """
 
 from __future__ import annotations

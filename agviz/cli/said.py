@@ -25,7 +25,7 @@ def show(found: Sequence[Verdict], console: Console, *, verbose: bool = False) -
         console: where to.
         verbose: print what they rest on as well.
     """
-    words, told = 0, True
+    words, is_all = 0, True
     for number, verdict in enumerate(found):
         if number:
             console.print()
@@ -37,10 +37,10 @@ def show(found: Sequence[Verdict], console: Console, *, verbose: bool = False) -
         if verbose or not number or words <= _MOST_WORDS:
             write(verdict.paragraph, console)
         elif verdict.paragraph:
-            told = False
+            is_all = False
         if verbose and verdict.details:
             console.print()
             for line in verdict.details:
                 write(line, console)
-    if not told:
-        write("agviz explain --verbose, or --json, tells more of these.", console, indent=0)
+    if not is_all:
+        write("agviz explain --verbose, or --json, says more of these.", console, indent=0)

@@ -524,12 +524,12 @@ def _numbers(numbers: list[int]) -> str:
 
 def _show_verdicts(facts: dict[str, Any], console: Console) -> None:
     """Print what is to be said that the tables do not say, and where more is."""
-    told = {row["graph_task"] for row in (*facts["non_finite"], *facts["errors"])}
+    shown = {row["graph_task"] for row in (*facts["non_finite"], *facts["errors"])}
     is_found = False
     for verdict in facts["verdicts"]:
         outcome = Outcome(verdict["outcome"])
         is_found = is_found or outcome is Outcome.FOUND
-        if outcome is Outcome.FOUND and verdict["graph_task"] in told:
+        if outcome is Outcome.FOUND and verdict["graph_task"] in shown:
             continue
         glyph = styled(f"{outcome.glyph} ", style=outcome.style)
         console.print(glyph.append(verdict["heading"], style="default"))

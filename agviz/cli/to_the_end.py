@@ -29,7 +29,7 @@ def run_to_the_end(program: Program, process: int, between: ModuleType) -> bool:
     Args:
         program: it.
         process: the number of this process: in a child of the program, what ends it passes through.
-        between: a package of ours that stands between torch and its engine; its frames are left
+        between: a package of ours that is between torch and its engine; its frames are left
             out of tracebacks.
 
     Raises:

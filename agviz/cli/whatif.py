@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _CHART_COLUMNS: Final = 40
 _ALL: Final = "all"
-_WORTH_TELLING: Final = 0.01
+_WORTH_SAYING: Final = 0.01
 """Smallest gain, as a share, that is no chance."""
 
 
@@ -201,7 +201,7 @@ def _answer(orders: Sequence[dict[str, Any]]) -> str:
     for fact, what in (("peak_bytes", "less memory"), ("makespan_ns", "less time")):
         best = min(orders, key=lambda order: int(order[fact]))
         share = 1 - best[fact] / max(1, torch[fact])
-        if share >= _WORTH_TELLING:
+        if share >= _WORTH_SAYING:
             gains.append(f"{best['order']}: {share:.0%} {what} than torch")
     return "; ".join(gains) or "no other order takes less memory or time than torch's"
 

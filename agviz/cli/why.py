@@ -50,7 +50,7 @@ _GLYPHS: Final = {
     "none": "[red]✗[/]",
 }
 _INTENDED: Final = "[dim]-[/]"
-_MOST_TOLD: Final = 2
+_MOST_SHOWN: Final = 2
 """Things that are wrong of which all is said; of others the table has reason and line."""
 _MORE: Final = "For what to do: agviz why FILE PARAM"
 
@@ -153,22 +153,22 @@ def show_one(answer: Gradients, console: Console, *, verbose: bool) -> None:
 def show_all(answer: Gradients, console: Console, *, verbose: bool) -> None:
     """Print what is wrong, and all parameters in a table.
 
-    Those of a module stand together where they are alike.
+    Those of a module are listed together where they are alike.
     """
     outcome, faults = answer.outcome, _by_fault(answer)
-    told = faults[: None if verbose else _MOST_TOLD]
+    shown = faults[: None if verbose else _MOST_SHOWN]
     if len(faults) == 1 and not answer.doubt:
         (fault,) = faults
         _show(fault, fault.heading_among(len(answer.trained)), outcome, console, verbose=verbose)
     else:
         said = " ".join(filter(None, (f"{answer.verdict}.", answer.doubt)))
         write(f"{outcome.glyph} {said}", console, indent=0, style=outcome.style)
-        for group in told:
+        for group in shown:
             console.print()
             _show(group, group.heading, group.rows[0].outcome, console, verbose=verbose)
     console.print()
-    console.print(_table(answer.groups(apart=verbose), {_fault(group.rows[0]) for group in told}))
-    more = _MORE if len(told) < len(faults) else ""
+    console.print(_table(answer.groups(apart=verbose), {_fault(group.rows[0]) for group in shown}))
+    more = _MORE if len(shown) < len(faults) else ""
     if said := " ".join(filter(None, (more, answer.hint))):
         console.print()
         write(said, console, indent=0)
@@ -198,9 +198,9 @@ def _fault(row: GradientRow) -> tuple[object, ...]:
     return row.gradient, row.cause, row.reason, row.line
 
 
-def _table(groups: list[Group], told: Collection[tuple[object, ...]]) -> Table:
-    """All parameters, with reasons where these have not been told."""
-    reasons = [_reason(group.rows[0], told) for group in groups]
+def _table(groups: list[Group], shown: Collection[tuple[object, ...]]) -> Table:
+    """All parameters, with reasons where these have not been shown."""
+    reasons = [_reason(group.rows[0], shown) for group in groups]
     table = headed_table()
     table.add_column("")
     table.add_column("parameter", overflow="fold")
@@ -223,8 +223,8 @@ def _table(groups: list[Group], told: Collection[tuple[object, ...]]) -> Table:
     return table
 
 
-def _reason(row: GradientRow, told: Collection[tuple[object, ...]]) -> str:
-    """What the table says of a row, with the line where that is a fault; empty: it is told."""
+def _reason(row: GradientRow, shown: Collection[tuple[object, ...]]) -> str:
+    """What the table says of a row, with the line where that is a fault; empty: it is shown."""
     if row.is_fine:
         return row.reason
-    return "" if _fault(row) in told else ", at ".join(filter(None, (row.reason, row.line)))
+    return "" if _fault(row) in shown else ", at ".join(filter(None, (row.reason, row.line)))

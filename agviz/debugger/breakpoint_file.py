@@ -38,7 +38,7 @@ MOST: Final = 1_000
 """Breakpoints in a file."""
 _MOST_BYTES: Final = 1_000_000
 _UNCLAIMED: Final = ""
-"""Stands for the program where none is known."""
+"""Represents the program where none is known."""
 
 
 @dataclass(frozen=True)

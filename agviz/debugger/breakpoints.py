@@ -279,7 +279,7 @@ _WORDS: Final = {
     "hit": "hit_count",
     "ignore": "ignore_count",
 }
-"""Words on the command line, and the fields they stand for."""
+"""Words on the command line, and the fields they name."""
 
 
 def parse(text: str, *, temporary: bool = False) -> Breakpoint:

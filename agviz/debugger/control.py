@@ -163,7 +163,7 @@ _NOW: Final[Mapping[type[m.Request[Any]], Callable[[Debugger, Any], object]]] = 
     m.PauseProgram: lambda debugger, asked: debugger.pause(asked.thread),
     m.Interrupt: lambda debugger, _: debugger.interrupt(),
     m.SetStops: lambda debugger, asked: debugger.set_stops(**vars(asked)),
-    m.AskWhere: lambda debugger, _: tuple(stop.told() for stop in debugger.stops()),
+    m.AskWhere: lambda debugger, _: tuple(stop.report() for stop in debugger.stops()),
     m.AskBreakpoints: lambda debugger, _: tuple(debugger.breakpoints),
     m.AddBreakpoint: lambda debugger, asked: debugger.add_breakpoint(asked.breakpoint),
     m.EditBreakpoint: lambda debugger, asked: debugger.edit_breakpoint(asked.number, asked.changes),

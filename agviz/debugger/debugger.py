@@ -55,7 +55,7 @@ MOST_LOGGED: Final = 500
 _NOT_SHOWN: Final = ("KeyboardInterrupt", "SystemExit", "GoBack")
 
 
-class Hearing(Protocol):
+class Observers(Protocol):
     """Where instruments are put that are to observe the engine, as in its ``Registry``."""
 
     @property
@@ -81,10 +81,10 @@ class Debugger(Instrument):
 
     def __init__(self, subject: DebuggedRecording) -> None:
         self._subject = subject
-        self._registry: Hearing | None = None
+        self._registry: Observers | None = None
         self._forget()
 
-    def install(self, registry: Hearing) -> None:
+    def install(self, registry: Observers) -> None:
         """There is an engine from now on.
 
         Args:
@@ -99,7 +99,7 @@ class Debugger(Instrument):
     def _forget(self) -> None:
         self._lock = threading.Condition()
         self._say: Callable[[Notice], None] | None = None
-        """Tells the viewer; None: there is none."""
+        """Sends to the viewer; None: there is none."""
         self._stops: dict[int, Stop] = {}
         """By thread."""
         self._steps: dict[int | None, Step] = {}
@@ -497,7 +497,7 @@ class Debugger(Instrument):
             node = getattr(event, "node", -1)
             self._subject.hold(event.thread, event.graph_task, node, " and ".join(stop.reasons))
             self._subject.flush()
-            say(stop.told())
+            say(stop.report())
             while True:
                 work = stop.inbox.get()
                 if work is None:
@@ -505,9 +505,9 @@ class Debugger(Instrument):
                 work()
         finally:
             with self._lock:
-                was_told = stop.resumed
+                was_resumed = stop.resumed
                 stop.resumed = True
-                if not was_told:
+                if not was_resumed:
                     self._stops.pop(event.thread, None)
                     self._subscribe()
                     self._lock.notify_all()
@@ -515,7 +515,7 @@ class Debugger(Instrument):
             while not stop.inbox.empty():
                 if (work := stop.inbox.get()) is not None:
                     work()
-            if not was_told:
+            if not was_resumed:
                 say(Said(what="resumed", thread=event.thread))
 
     def _wanted(self, event: Event, live: Live) -> Stop | None:

@@ -16,7 +16,7 @@ from agviz_engine.rewind import CantGoBackError, GoBack, Rewind
 from agviz_engine.tape import Tape
 
 if TYPE_CHECKING:
-    from agviz.debugger.debugger import Hearing
+    from agviz.debugger.debugger import Observers
     from agviz.debugger.node_facts import DebuggedRecording
     from agviz.debugger.stops import Stop
     from agviz_engine.node import NodeRef
@@ -32,7 +32,7 @@ _FROM: Final = (
 """Events at which the engine is in the midst of a node, which can be unwound."""
 
 
-def keep(recording: DebuggedRecording, observers: Hearing, most_bytes: int) -> None:
+def keep(recording: DebuggedRecording, observers: Observers, most_bytes: int) -> None:
     """Keep from now on what going back needs; nothing is kept where torch's engine is observed.
 
     Args:

@@ -98,7 +98,7 @@ class Stop:
         """Whether the node has yet to run: gradients can be changed and hooks left out."""
         return isinstance(self.event, events.NodeStarted)
 
-    def told(self) -> Stopped:
+    def report(self) -> Stopped:
         """What a viewer gets to know of it."""
         event, facts = self.event, self.facts
         unsaid = {"seq", "time_ns", "thread", "graph_task"}

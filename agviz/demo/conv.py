@@ -1,4 +1,4 @@
-"""A small residual convolutional net that tells four kinds of noisy patterns apart."""
+"""A small residual convolutional net that distinguishes four kinds of noisy patterns."""
 
 from __future__ import annotations
 

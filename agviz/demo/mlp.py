@@ -1,4 +1,4 @@
-"""A residual multi-layer perceptron that tells the arms of a spiral apart."""
+"""A residual multi-layer perceptron that distinguishes the arms of a spiral."""
 
 from __future__ import annotations
 

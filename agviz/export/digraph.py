@@ -151,7 +151,7 @@ class Picture(graphviz.Digraph):
         Raises:
             agviz.errors.DrawingError: as :meth:`pipe`. The DOT is there then.
             graphviz.FileExistsError: there is such a file already.
-            graphviz.RequiredArgumentError: ``outfile`` does not tell the format.
+            graphviz.RequiredArgumentError: ``outfile`` does not name the format.
             ValueError: the picture would take the place of the DOT.
         """
         self._check(renderer, formatter, neato_no_op, engine)
@@ -218,5 +218,5 @@ def _format_of(path: Path) -> str:
     """The format that the ending of a file's name means."""
     ending = path.suffix[1:].lower()
     if ending not in graphviz.FORMATS:
-        raise graphviz.RequiredArgumentError(f"{path.name} tells no format: give one")
+        raise graphviz.RequiredArgumentError(f"{path.name} names no format: give one")
     return ending

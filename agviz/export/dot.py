@@ -274,7 +274,7 @@ def _called(link: EdgeBundle) -> int:
 
 
 def _box_name(picture: GraphLayout, place: int) -> str:
-    """The name of a box: words, for who listens to the picture."""
+    """The name of a box: words, for who has the picture read aloud."""
     lines = picture.boxes[place].lines
     first = picture.items[lines[0].item]
     name = _plain_name(first.title or first.nodes[0].row.short_name)

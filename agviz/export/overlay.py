@@ -34,7 +34,7 @@ _EVALUATE: Final = "autograd::engine::evaluate_function: "
 """What torch calls the whole of a node's execution: a slice of ours."""
 _FLOWS: Final = frozenset("stf")
 _NO_NUMBER: Final = -1
-"""Of AccumulateGrad, which has no sequence number: these are told apart by their order only."""
+"""Of AccumulateGrad, which has no sequence number: these differ by their order only."""
 _UNKNOWN_THREADS: Final = 0
 """Under which the stacks of idle threads are, all in one: Perfetto would nest the main thread's in
 them, and drop what is more than 512 deep."""

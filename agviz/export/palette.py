@@ -1,6 +1,6 @@
 """Colours and marks. A colour is never alone: each lane and each finding has its mark.
 
-The colours are those of Okabe and Ito, which people with any colour vision tell apart.
+The colours are those of Okabe and Ito, which people with any colour vision distinguish.
 """
 
 from __future__ import annotations

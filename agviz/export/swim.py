@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agviz.graph.swim_lanes import Crossing, SwimLanes
 
 CELL: Final = 2
-"""Pixels below which bars are not told apart."""
+"""Pixels below which bars are not distinguished."""
 _MODULE: Final = 17.0
 _NODE: Final = 22.0
 _BELOW: Final = 8.0

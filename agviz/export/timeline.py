@@ -2,7 +2,7 @@
 
 What is in it is bounded by its width, not by the recording: no two blocks of a lane begin within
 half a pixel. Of many ranks, those whose work differs most from that of the others have lanes of
-their own; of the others, the ones with the least, the median and the most work stand for all.
+their own; of the others, the ones with the least, the median and the most work represent all.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Lane(NamedTuple):
 
     @property
     def who(self) -> str:
-        """The rank, also where it stands for others."""
+        """The rank, also where it represents others."""
         return self.note if self.label in {"min", "median", "max"} else self.label
 
     @property
@@ -132,7 +132,7 @@ class TimePicture:
         if self._choice.folded:
             yield (
                 f"{len(self._choice.folded):,} of {len(self._run.ranks):,} ranks are alike; three"
-                " stand for them"
+                " represent them"
             )
         if self._run.folder.path.is_dir() and (missing := self._run.folder.missing):
             named = ", ".join(map(str, missing[:9])) + (", …" if len(missing) > 9 else "")

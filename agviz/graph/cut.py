@@ -60,7 +60,7 @@ def leading_to(graph: TaskGraph, parameter: str) -> TaskGraph:
     if not waiting:
         raise AgvizError(
             f"No gradient comes to {clean(parameter)!r} in this graph"
-            f"{_offer(parameter, parameters(graph))}; `agviz why` tells the reason."
+            f"{_offer(parameter, parameters(graph))}; `agviz why` gives the reason."
         )
     kept = set(waiting)
     while waiting:

@@ -22,7 +22,7 @@ NodePlace = tuple[int, int]
 _LONG: Final = 0.1
 """Of the time in which nodes ran, so much without one is long, twice as much is cut to that."""
 _APART: Final = 4
-"""Columns between arrows that are told apart."""
+"""Columns between arrows that are drawn apart."""
 
 
 class Gap(NamedTuple):
@@ -85,7 +85,7 @@ def swim_lanes(
     Args:
         trace: of the process.
         passes: outermost graph tasks.
-        columns: what is narrower than one of these is not told apart.
+        columns: what is narrower than one of these is not distinguished.
         window: begin and end by ``time.monotonic_ns()``; None: those of the passes.
         has_cuts: cut out of the axis where a debugger held a thread, and most of long stretches of
             passes in which no thread ran a node.
@@ -131,7 +131,7 @@ def swim_lanes(
         ),
         key=_order,
     )
-    crossings = _told_apart(crossed, cell * _APART)
+    crossings = _distinct(crossed, cell * _APART)
     first = next((one.first_nonfinite for one in read if one.first_nonfinite), None)
     if first is not None and not seen([first[1]]):
         first = None
@@ -250,7 +250,7 @@ class _Pass:
             before[maker] = first + len(order)
 
 
-def _told_apart(crossings: Iterable[Crossing], least: int) -> list[Crossing]:
+def _distinct(crossings: Iterable[Crossing], least: int) -> list[Crossing]:
     """Of crossings that begin and end close to each other, the one that matters most."""
     found: dict[tuple[int, int, int, int], Crossing] = {}
     for each in crossings:

@@ -65,7 +65,7 @@ class Parts(NamedTuple):
     unknown: str
     """Why there are none; empty where there are."""
     identity: Identity | None = None
-    """None: nothing tells for sure whether its contents are those of another gradient."""
+    """None: nothing shows for sure whether its contents are those of another gradient."""
 
     @property
     def nbytes(self) -> int:
@@ -76,7 +76,7 @@ class Parts(NamedTuple):
 def parts(gradient: Tensor) -> Parts:
     """What has to be copied of a gradient of any dtype, layout and kind.
 
-    Does not raise: where it can't be told, ``unknown`` says why.
+    Does not raise: where it can't be read, ``unknown`` says why.
     """
     try:
         gradient = unwrapped(gradient)

@@ -98,7 +98,7 @@ def _parts(gradient: Tensor) -> Iterator[PartNumbers]:
         return
     repeats = 1
     for dimension, stride in enumerate(gradient.stride()):
-        if not stride:  # expanded: one of them stands for all
+        if not stride:  # expanded: one of them represents all
             repeats *= gradient.shape[dimension]
             gradient = gradient.narrow(dimension, 0, 1)
     for chunk in _chunks(gradient):
@@ -166,7 +166,7 @@ def are_dense(dimensions: Iterable[tuple[int, int]]) -> bool:
 
 
 def is_apart(tensor: Tensor) -> bool:
-    """Whether each element has memory of its own, as far as sizes and strides tell."""
+    """Whether each element has memory of its own, as far as sizes and strides show."""
     end = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:

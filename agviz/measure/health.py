@@ -2,7 +2,7 @@
 
 All numbers are over the real numbers that are stored: a complex element is two of them, and of a
 sparse tensor only the stored values count, coalesced or not. ``min``, ``max``, ``mean`` and
-``norm`` leave non-finite elements out, so that they still tell something where one is NaN.
+``norm`` leave non-finite elements out, so that they still say something where one is NaN.
 
 Note [Measuring must not be felt]
 Everything runs below autograd, autocast, functorch and the Python modes, and unseen by the
@@ -310,7 +310,7 @@ _names: dict[torch.dtype | torch.layout, str] = {}
 
 
 def name_of(value: torch.dtype | torch.layout) -> str:
-    """Torch's name of it, without what stands in front."""
+    """Torch's name of it, without what precedes it."""
     name = _names.get(value)
     if name is None:
         name = _names[value] = str(value).removeprefix("torch.").removeprefix("_")
@@ -386,7 +386,7 @@ _thread = _OfThread()
 
 
 def same_memory(gradient: Tensor) -> tuple[Any, ...] | None:
-    """Equal for a storage only as long as its bytes are; None where nothing is sure to tell that.
+    """Equal for a storage only as long as its bytes are; None where nothing is sure to show that.
 
     Note [Views are measured once]. Compare it for one storage, and keep that from being freed.
     """

@@ -31,7 +31,7 @@ _MOST: Final = 64
 _LONGEST: Final = 200
 """Characters of a value's text."""
 _MOST_PARTS: Final = 16
-"""Of a list or tuple that is told."""
+"""Of a list or tuple that is shown."""
 _PLAIN: Final = (bool, int, float, complex, str, type(None))
 _NEGATIVE: Final = 2**63
 """From here on, torch gave a negative ``int64_t`` (a ``dim`` of -1) as if it were unsigned."""

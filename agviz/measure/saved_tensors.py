@@ -49,7 +49,7 @@ class PackingHooks:
     """Notes where there are hooks for saved tensors: Note [Saved tensors of older releases]."""
 
     def __init__(self) -> None:
-        self._listeners = 0
+        self._uses = 0
         self._first = 0
         self._stretches: list[tuple[int, int]] = []
         """Sequence numbers, without the second of each pair, ascending and apart."""
@@ -62,8 +62,8 @@ class PackingHooks:
     def start(self) -> None:
         """Begin to note; calls are counted."""
         with self._lock:
-            self._listeners += 1
-            if self._listeners > 1:
+            self._uses += 1
+            if self._uses > 1:
                 return
             self._first = _autograd._get_sequence_nr()
             if instances(saved_tensors_hooks):
@@ -93,8 +93,8 @@ class PackingHooks:
     def stop(self) -> None:
         """Note no longer, once all have stopped."""
         with self._lock:
-            self._listeners -= 1
-            if not self._listeners:
+            self._uses -= 1
+            if not self._uses:
                 hooks: Any = saved_tensors_hooks
                 hooks.__enter__, hooks.__exit__ = self._own
                 self._stretches.clear()
@@ -103,7 +103,7 @@ class PackingHooks:
     def may_have_packed(self, node: Any) -> bool:
         """Whether a hook of the program may have packed what a node saved."""
         number = node._sequence_nr()
-        if not self._listeners or number < self._first:
+        if not self._uses or number < self._first:
             return True
         with self._lock:
             if number >= min(self._open, default=math.inf):

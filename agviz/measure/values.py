@@ -74,7 +74,7 @@ class SavedValue(NamedTuple):
     """Something that a node had saved, by :func:`agviz.measure.saved.measured`."""
 
     name: str
-    """As in torch's ``_saved_<name>``; ``tensors[0]`` where they stand in a list."""
+    """As in torch's ``_saved_<name>``; ``tensors[0]`` where they are in a list."""
     tensor: Tensor | None
     """The tensor itself, where it could be looked at."""
     value: str | None

@@ -63,7 +63,7 @@ class AllJoined(NamedTuple):
 
 
 class ChosenRanks(NamedTuple):
-    """Which ranks are shown one by one, and which stand for the others."""
+    """Which ranks are shown one by one, and which represent the others."""
 
     shown: tuple[int, ...]
     folded: tuple[int, ...]

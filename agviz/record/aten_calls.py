@@ -139,13 +139,13 @@ class AtenCalls(TorchDispatchMode):
             raise CantIsolateError(f"it calls {operator}, which is no operator of ATen")
         if len(self.calls) == _MOST_CALLS:
             raise CantIsolateError(f"it makes more than {_MOST_CALLS:,} calls")
-        told = (
+        arguments = (
             [self._tagged(each) for each in args],
             {k: self._tagged(v) for k, v in kwargs.items()},
         )
         for tensor in _written_to(func, args, kwargs):
             self._keep_before(tensor)
-        return told
+        return arguments
 
     def _after(
         self,

@@ -204,7 +204,7 @@ class CheckForward:
         ]
         self._step_hooks.put(STEP_BEGINS, self._step_began)
         self._step_hooks.put(STEP_ENDS, self._step_ended)
-        self._hear_custom_functions()
+        self._observe_custom_functions()
         self._undo.append(when_swapped(self._forget_tensor))
         mode_stack.put(self._mode)
 
@@ -316,8 +316,8 @@ class CheckForward:
             with torch._C.DisableTorchFunction():
                 changed = self._changed(call, args, kwargs)
                 given = [] if error is not None else list(tensors_given(result))
-                is_told = given or changed or error is not None or name == READS_GRADIENT
-                if not is_told and not torch_functions.leaves_torch(name):
+                has_result = given or changed or error is not None or name == READS_GRADIENT
+                if not has_result and not torch_functions.leaves_torch(name):
                     return
                 made = _made(given, changed)
                 outputs = self._outputs(name, made)
@@ -544,7 +544,7 @@ class CheckForward:
 
     # -- what no mode observes ------------------------------------------------------------------
 
-    def _hear_custom_functions(self) -> None:
+    def _observe_custom_functions(self) -> None:
         """``Function.apply`` goes through its base class, which has no ``apply`` of its own."""
         base = cast("Any", autograd_function)._SingleLevelFunction
         before = vars(base).get("apply")  # of another recording

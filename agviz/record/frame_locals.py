@@ -8,8 +8,8 @@ locals from that copy when the trace function returns.
 
 Note [Frames and garbage]
 Before Python 3.12, ``sys._current_frames()`` makes objects while it holds a lock of the
-interpreter; what is collected as garbage meanwhile may wait for that lock, and the process stands
-still for ever (https://github.com/python/cpython/issues/106883).
+interpreter; what is collected as garbage meanwhile may wait for that lock, and the process is
+stuck for ever (https://github.com/python/cpython/issues/106883).
 """
 
 from __future__ import annotations

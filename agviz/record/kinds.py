@@ -1,7 +1,7 @@
 """Of which kind something of the program is, without asking it.
 
-``isinstance`` reads ``__class__`` of what is of another type: a lazy proxy loads what it stands for
-then, or raises.
+``isinstance`` reads ``__class__`` of what is of another type: a lazy proxy loads what it
+represents then, or raises.
 """
 
 from __future__ import annotations

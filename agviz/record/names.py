@@ -236,7 +236,7 @@ class _Local(threading.local):
 
 
 class Names:
-    """Parameter names and module paths. It listens between :meth:`start` and :meth:`stop`.
+    """Parameter names and module paths. It observes modules between :meth:`start` and :meth:`stop`.
 
     A path is ``encoder.layers.3``; nodes that the outermost module makes itself go by its class
     name. Where several outermost modules with parameters are alive, paths and parameter names
@@ -260,9 +260,9 @@ class Names:
         self._engine_thread: Callable[[], EngineThread]
         self._unknown_parameters = 0
         self._norms = ParameterNorms()
-        self._told: tuple[tuple[str, str, str, bool, float | None], ...] | None = None
+        self._reported: tuple[tuple[str, str, str, bool, float | None], ...] | None = None
         """The facts of parameters that were reported last."""
-        self._told_of: tuple[Any, ...] = ()
+        self._made_of: tuple[Any, ...] = ()
         """What of parameters and roots they were made of."""
 
     def __enter__(self) -> Self:
@@ -273,7 +273,7 @@ class Names:
         self.stop()
 
     def start(self) -> None:
-        """Listen to module calls, of all modules in the process."""
+        """Observe module calls, of all modules in the process."""
         import torch
 
         from agviz_engine.thread_state import current
@@ -292,7 +292,7 @@ class Names:
             self._forget_swaps = when_swapped(self._let_go)
 
     def stop(self) -> None:
-        """Listen no longer; what is known stays known."""
+        """Observe no longer; what is known stays known."""
         while self._handles:
             self._handles.pop().remove()
         self._forget_swaps()
@@ -303,7 +303,7 @@ class Names:
         self._lock = threading.RLock()
         self._modules, self._parameters, self._roots = {}, {}, []
         self._labels.clear()
-        self._told = None
+        self._reported = None
 
     def roots(self) -> list[tuple[str, Module]]:
         """The outermost modules that are alive, each with what its parameters' names begin with."""
@@ -367,10 +367,10 @@ class Names:
                 for parameter, place in alive
             ]
             made_of = places, facts, self._has_several_roots()
-            if self._told is None or self._told_of != made_of:
-                self._told_of = made_of
+            if self._reported is None or self._made_of != made_of:
+                self._made_of = made_of
                 norms = self._norms.of([parameter for parameter, _ in alive], measure=with_norms)
-                self._told = tuple(
+                self._reported = tuple(
                     (
                         self._full(place),
                         "" if shape is None else str(list(shape)),
@@ -383,7 +383,7 @@ class Names:
                     )
                 )
             alike = len(set(had_grad)) == 1
-            return KnownParameters(self._told, had_grad[0] if alike else "".join(had_grad))
+            return KnownParameters(self._reported, had_grad[0] if alike else "".join(had_grad))
 
     def owner(self, tensor: Tensor) -> str | None:
         """Name of the parameter that a tensor is, or whose elements it has; None: of none."""
@@ -497,7 +497,7 @@ class Names:
             stack = thread.stack
             is_innermost = stack and stack[-1][0] is module
             if not is_innermost and not any(entered is module for entered, _ in stack):
-                return  # it was entered before we listened
+                return  # it was entered before we observed
             left: Module | None = None
             while left is not module:
                 left, _ = stack.pop()
@@ -511,7 +511,7 @@ class Names:
         """Know the tensors that an outermost module is given.
 
         torch does not show what it is given by name: then the first module inside that is given
-        tensors by place stands for it.
+        tensors by place represents it.
         """
         for each in args:
             if is_a(each, self._tensor):

@@ -77,7 +77,7 @@ class OptimizerSteps:
         self._here = _UnderWay()
 
     def start(self) -> None:
-        """Listen; calls of ``step`` that compiled code makes are observed, too."""
+        """Observe steps, also those that compiled code calls."""
         from agviz_engine.thread_state import current
 
         if self._hooks:
@@ -116,7 +116,7 @@ class OptimizerSteps:
         self._hooks.put(STEP_ENDS, stepped)
 
     def stop(self) -> None:
-        """Listen no longer."""
+        """Observe no longer."""
         self._hooks.clear()
 
     def _begun(self, optimizer: Any) -> _Begun | None:

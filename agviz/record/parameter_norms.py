@@ -26,7 +26,7 @@ class ParameterNorms:
             tuple[int, int, tuple[int, ...]], tuple[StorageWeakRef, float | None]
         ] = {}
         """By what distinguishes parameters without a reference to them, which swapping forbids. The
-        storage tells whether a parameter is gone whose memory another one has now."""
+        storage shows whether a parameter is gone whose memory another one has now."""
 
     def of(self, parameters: Sequence[Tensor], *, measure: bool) -> list[float | None]:
         """The norm of each; None where it is not known, or not finite.

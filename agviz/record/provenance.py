@@ -1,6 +1,6 @@
 """Provenance: the stack of Python that created each node, and what the node saved for backward.
 
-Note [Hearing of every node]
+Note [Capturing a stack for every node]
 Anomaly mode has torch call ``torch.fx.traceback.format_stack`` while it makes a node, on whichever
 thread, and put the result in the node's ``metadata["traceback_"]``, where it lives as long as the
 node. What is dear is the formatting, not the call. So that function gives way to one that only
@@ -70,11 +70,11 @@ class Saved(NamedTuple):
 
 
 class _Mode:
-    """Anomaly mode as the program sees it, and as it really is while anyone listens."""
+    """Anomaly mode as the program sees it, and as it really is while anyone captures stacks."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.listeners = 0
+        self.captures = 0
         self.enabled = False
         self.check_nan = True
         self._capture: Callable[[], Any] | None = None
@@ -87,8 +87,8 @@ class _Mode:
         import agviz_engine.torch_modes  # noqa: F401 - it has to meet torch's own functions
 
         with self.lock:
-            self.listeners += 1
-            if self.listeners > 1:
+            self.captures += 1
+            if self.captures > 1:
                 return
             self._way = way
             torch_c: Any = torch._C
@@ -118,8 +118,8 @@ class _Mode:
         import torch
 
         with self.lock:
-            self.listeners -= 1
-            if self.listeners:
+            self.captures -= 1
+            if self.captures:
                 return
             self._traceback.format_stack = self._format_stack
             self._set(self.enabled, self.check_nan)
@@ -156,10 +156,10 @@ _mode = _Mode()
 
 
 class Provenance:
-    """Where nodes come from. It listens between :meth:`start` and :meth:`stop`."""
+    """Where nodes come from. It captures stacks between :meth:`start` and :meth:`stop`."""
 
     def __init__(self) -> None:
-        self._is_listening = False
+        self._is_capturing = False
         self._names: weakref.WeakKeyDictionary[type, tuple[tuple[str, str], ...]] = (
             weakref.WeakKeyDictionary()
         )
@@ -178,29 +178,29 @@ class Provenance:
         self.stop()
 
     @property
-    def is_listening(self) -> bool:
+    def is_capturing(self) -> bool:
         """Whether stacks are captured."""
-        return self._is_listening
+        return self._is_capturing
 
     def start(self) -> None:
         """Capture the stack of every node that is made from now on, on all threads."""
-        if not self._is_listening:
+        if not self._is_capturing:
             way = capturing.way()
             if way is None:
                 log.warning("this torch captures stacks in another way: no lines are recorded")
                 return
-            self._is_listening = True
+            self._is_capturing = True
             _mode.start(way)
 
     def stop(self) -> None:
         """Capture no longer; nodes keep what they have."""
-        if self._is_listening:
-            self._is_listening = False
+        if self._is_capturing:
+            self._is_capturing = False
             _mode.stop()
 
     def renew(self) -> None:
         """A graph task begins: its graph is complete, and the next one may begin."""
-        if self._is_listening:
+        if self._is_capturing:
             _mode.renew()
 
     def of(self, graph_task: int, refs: Sequence[NodeRef]) -> Origins:
@@ -230,7 +230,7 @@ class Provenance:
         To ask is dear.
         """
         way = capturing.way()
-        if way is None or not self._is_listening:
+        if way is None or not self._is_capturing:
             return None
         captured = way.one()
         return lambda: next(iter(self._resolved([captured])), ())

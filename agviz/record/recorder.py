@@ -140,7 +140,7 @@ class Recorder(Instrument):
     """Knows which elements are not finite."""
     largest: LargestElements | None = None
     is_gated = False
-    """Whether somebody calls :meth:`begin` for each graph task, and lets this listen only to those
+    """Whether somebody calls :meth:`begin` for each graph task, and lets this observe only those
     it wants."""
 
     def __init__(
@@ -377,7 +377,7 @@ class Recorder(Instrument):
         self.journal(codec.row_of(event))
 
     def graph_task_begun(self, event: events.GraphTaskBegun, live: Live) -> None:  # noqa: ARG002
-        """Take it down, unless somebody else decides when to listen."""
+        """Take it down, unless somebody else decides what is observed."""
         if not self.is_gated:
             self.begin(event)
 

@@ -26,7 +26,7 @@ _DEPTH: Final = 3
 _MOST_AT_ONCE: Final = 64
 """Objects whose referrers are looked for together: each costs 3 % of a walk through everything."""
 _LEAST_STORED: Final = 3
-"""Objects that are in a list together, of which the list is told and not each of them."""
+"""Objects that are in a list together, of which the list is reported and not each of them."""
 _MOST_EXCEPTIONS: Final = 256
 _TRACEBACK: Final = BaseException.__dict__["__traceback__"].__get__
 """Asks no class of the program."""

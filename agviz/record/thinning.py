@@ -85,7 +85,7 @@ class Thinning:
                 return True
             if self._has(number + _AHEAD):
                 self._capture()
-            elif self._provenance is not None and self._provenance.is_listening:
+            elif self._provenance is not None and self._provenance.is_capturing:
                 self._is_paused = True
                 self._provenance.stop()
             recorder.leave_out(left_out_id())

@@ -1,7 +1,7 @@
 """What a thread waits for, and which thread has it: a lock, a queue, a socket, another thread.
 
-Only what Python knows of a thread that stands still is read: the innermost line of the program, the
-call on that line, and the objects that the call names, looked up without running any code.
+Only what Python knows of a thread that waits is read: the innermost line of the program, the call
+on that line, and the objects that the call names, looked up without running any code.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _expression(frame: FrameType, files: Files) -> ast.expr | None:
 
 
 def _value(node: ast.expr, values: Mapping[str, Any], around: Mapping[str, Any]) -> Any:
-    """What names and attributes stand for; :data:`_ABSENT` where that can't be had as data."""
+    """What names and attributes refer to; :data:`_ABSENT` where that can't be had as data."""
     if isinstance(node, ast.Name):
         found = values.get(node.id, _ABSENT)
         return around.get(node.id, _ABSENT) if found is _ABSENT else found
@@ -312,7 +312,7 @@ def _first_line(code: CodeType) -> int:
 
 
 def _runs(innermost: FrameType, future: Any) -> bool:
-    """Whether the thread of a frame runs what a future of an executor stands for."""
+    """Whether the thread of a frame runs what a future of an executor represents."""
     for frame in _outwards(innermost):
         if frame.f_code.co_qualname == "_WorkItem.run":
             with locals_of(frame) as values:

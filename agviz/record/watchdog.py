@@ -39,7 +39,7 @@ log = logging.getLogger("agviz")
 PATIENCE_NS: Final = 5_000_000_000
 """After this time without an event the threads are looked at."""
 INSIDE_NS: Final = 1_000_000_000
-"""The same while a backward pass is under way, for the first time: who asks soon is told."""
+"""The same while a backward pass is under way, for the first time: who asks soon gets an answer."""
 OUTSIDE_NS: Final = 2_000_000_000
 """The same while none is."""
 OWN_THREADS: Final = "agviz-"
@@ -128,7 +128,7 @@ class Watchdog:
         self._has_looked = False
         self._overdue: set[int] = set()
         """Graph tasks under way of which it was said that they take longer than the timeout."""
-        self._stand_still()
+        self._begin_rest()
 
     def source(self, frame: Frame) -> str:
         """Source line of a frame; empty where that can't be had."""
@@ -152,7 +152,7 @@ class Watchdog:
         # Before the first event the program may be importing torch, which looking would, too.
         self._has_begun = self._has_begun or moved or bool(self.under_way)
         if moved or not self._has_begun:
-            self._stand_still()
+            self._begin_rest()
         now_ns = time.monotonic_ns()
         if self._is_overdue(now_ns):
             return TIMEOUT
@@ -182,7 +182,7 @@ class Watchdog:
         self._overdue |= late
         return is_new
 
-    def _stand_still(self) -> None:
+    def _begin_rest(self) -> None:
         self._since_ns = time.monotonic_ns()
         self._next_ns = PATIENCE_NS
         self._has_looked = False

@@ -27,7 +27,7 @@ class ReproFiles(NamedTuple):
     script: Path
     tensors: Path
     replaced: tuple[Path, ...]
-    """Those of them that stood there before."""
+    """Those of them that were there before."""
 
 
 def write_files(

@@ -5,7 +5,7 @@ How a node came to what it put out is known from the calls of ATen that it made 
 with its arguments. That holds for torch's own formulas and for custom Functions alike, and needs no
 rule for each of some 300 kinds of nodes. A tensor among the arguments is either the result of an
 earlier call, or *given*: then its elements are kept, with dtype, strides and device. Numbers that
-the node read from tensors (``item``) stand among the arguments. Random numbers are given, too.
+the node read from tensors (``item``) are among the arguments. Random numbers are given, too.
 
 What a file says is checked before a script is made of it: only calls of ATen and prims, only
 arguments of the kinds below, only names made of letters. Nothing is evaluated to read it.
@@ -223,10 +223,10 @@ def _argument(value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         raise TypeError(value)
-    ((tag, told),) = value.items()
+    ((tag, content),) = value.items()
     if tag == "complex":
-        return {tag: str(complex(_text(told)))}
-    return {tag: _matched(_OF_TAG[tag], told)}
+        return {tag: str(complex(_text(content)))}
+    return {tag: _matched(_OF_TAG[tag], content)}
 
 
 def _result(value: Any) -> Any:
@@ -236,7 +236,7 @@ def _result(value: Any) -> Any:
 
 
 def _check(node: IsolatedNode, tensors: dict[str, StoredTensor]) -> None:
-    """See that each name stands for one thing, made before it is used."""
+    """See that each name refers to one thing, made before it is used."""
     known = {each.name for each in node.given}
     if len(known) < len(node.given) or len(node.outputs) != len(node.recorded):
         raise ValueError(known)

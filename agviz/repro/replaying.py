@@ -76,12 +76,12 @@ def _argument(value: Any, known: Mapping[str, Tensor]) -> Any:
         return [_argument(each, known) for each in value]
     if not isinstance(value, dict):
         return value
-    ((tag, told),) = value.items()
+    ((tag, content),) = value.items()
     if tag == "tensor":
-        return known[told]
+        return known[content]
     if tag in TAGS:
-        return getattr(torch, told)
-    return {"float": float, "complex": complex, "device": torch.device}[tag](told)
+        return getattr(torch, content)
+    return {"float": float, "complex": complex, "device": torch.device}[tag](content)
 
 
 def _bind(names: Any, result: Any, known: dict[str, Tensor]) -> None:

@@ -153,12 +153,12 @@ def _written(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_written, value))}]"
     if isinstance(value, dict):
-        ((tag, told),) = value.items()
+        ((tag, content),) = value.items()
         if tag in TAGS:
-            return f"torch.{told}"
+            return f"torch.{content}"
         if tag in {"float", "complex"}:
-            return f'{tag}("{told}")'
-        return f'torch.device("{told}")' if tag == "device" else str(told)
+            return f'{tag}("{content}")'
+        return f'torch.device("{content}")' if tag == "device" else str(content)
     return ascii(value)
 
 

@@ -61,8 +61,8 @@ def leave(
             _note_verdict(data, found, failing)
             data["cause"], data["title"] = judged.cause.key, clean(judged.cause.title)
             data["report"] = shown(folder / REPORT)
-            told = _brief(data, failing) if judged.is_brief else _in_full(data, found, threads)
-            data["section"] = "\n".join(map(clean, told))
+            section = _brief(data, failing) if judged.is_brief else _in_full(data, found, threads)
+            data["section"] = "\n".join(map(clean, section))
             said = PrintedText(
                 source=[] if found.frame is None else source_around(found.frame, path),
                 threads=threads,

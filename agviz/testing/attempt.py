@@ -85,8 +85,8 @@ class Attempt:
         """Whether a failure was reported already."""
         self.subtests: list[FailedSubtest] = []
         """Those that failed: then the test fails, too, but pytest says so late."""
-        self.told = 0
-        """Of how many of its passes subtests have told already."""
+        self.reported_passes = 0
+        """Of how many of its passes subtests have reported already."""
         self._recording = _Recording(
             folder / TRACE,
             Options(

@@ -56,7 +56,7 @@ def of_missing(found: Verdict, row: GradientRow) -> FailureCause:
 
 
 def of_words(found: Verdict) -> FailureCause:
-    """The cause of what is told by its words alone: a check that failed, and the like."""
+    """The cause of what is known by its words alone: a check that failed, and the like."""
     return _at(found, _words(found))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agviz.traces.rows import NodeRow
 
 Wanted: TypeAlias = "Sequence[str | Collection[str] | EllipsisType]"
-"""Names of nodes in order; a set stands for nodes in any order, ``...`` for any nodes."""
+"""Names of nodes in order; a set means nodes in any order, ``...`` for any nodes."""
 _KINDS = ("nan", "inf")
 _MOST = 5
 

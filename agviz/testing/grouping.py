@@ -21,7 +21,7 @@ class FailureGroup(NamedTuple):
 
     @property
     def first(self) -> ReportData:
-        """The one that stands for all."""
+        """The one that represents all."""
         return self.failures[0]
 
     @property

@@ -279,7 +279,7 @@ class PluginSession:
 
     @property
     def _is_worker(self) -> bool:
-        """Whether this is a process of pytest-xdist, which tells another all it knows."""
+        """Whether this is a process of pytest-xdist, which reports to another all it knows."""
         return hasattr(self._config, "workerinput")
 
     def _remember(self, data: ReportData) -> None:
@@ -305,7 +305,7 @@ class PluginSession:
             self._try(lambda: summarize(data, self._index))
 
     def _try(self, write: Callable[[], str | None]) -> str:
-        """Call ``write``; what goes wrong is told at the end, and no more."""
+        """Call ``write``; what goes wrong is reported at the end, and no more."""
         try:
             return write() or ""
         except Exception as error:
@@ -420,18 +420,18 @@ class PluginSession:
         for fixtures, attempt in self._shared.used_by(item):
             if attempt in attempts:
                 continue
-            told = self._shared.said.get(attempt)
-            if told is None:
-                told = self._shared.said[attempt] = self._part(attempt, Failing())
-            if told["trace"]:
-                offer(data, told, fixtures)
+            shared = self._shared.said.get(attempt)
+            if shared is None:
+                shared = self._shared.said[attempt] = self._part(attempt, Failing())
+            if shared["trace"]:
+                offer(data, shared, fixtures)
 
     def _explain_subtest(self, report: pytest.TestReport, error: BaseException | None) -> None:
         """Say what went wrong in the passes since the subtest before; the test goes on."""
         attempt = self._attempts[-1] if self._attempts else None
         if attempt is None:
             return
-        first, attempt.told = attempt.told, attempt.passes
+        first, attempt.reported_passes = attempt.reported_passes, attempt.passes
         if not report.failed:
             return
         attempt.subtests.append(FailedSubtest(error, report.longreprtext))

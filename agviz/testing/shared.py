@@ -76,23 +76,23 @@ class SharedFixtures:
                 yield attempt
 
 
-def offer(own: ReportData, told: ReportData, fixtures: str) -> None:
+def offer(own: ReportData, shared: ReportData, fixtures: str) -> None:
     """Have a failing test's answer name a shared fixture's, or be that where it has none itself.
 
     Args:
         own: what is known of the test that failed.
-        told: what is known of the recording in which fixtures were set up.
+        shared: what is known of the recording in which fixtures were set up.
         fixtures: which ran backward in it, as a phrase.
     """
-    line = f"{fixtures} ran backward when {told['test']} was set up"
-    if own["shows_something"] or (own["has_recorded"] and not told["shows_something"]):
-        more = f"{line}: {told['heading']}: {told['command']}"
+    line = f"{fixtures} ran backward when {shared['test']} was set up"
+    if own["shows_something"] or (own["has_recorded"] and not shared["shows_something"]):
+        more = f"{line}: {shared['heading']}: {shared['command']}"
         own["section"] = "\n".join(filter(None, (own["section"], more)))
         return
-    answer: dict[str, Any] = {name: value for name, value in told.items() if name in _ANSWER}
+    answer: dict[str, Any] = {name: value for name, value in shared.items() if name in _ANSWER}
     ran = "ran no backward pass itself"
     if own["has_recorded"]:
         ran = f"has a trace of its own, in which no anomaly was found: {own['trace']}"
     own.update(answer)  # type: ignore[typeddict-item]
-    own["is_brief"], own["shows_something"] = False, told["shows_something"]
-    own["section"] = f"{line}; this test {ran}\n{told['section']}"
+    own["is_brief"], own["shows_something"] = False, shared["shows_something"]
+    own["section"] = f"{line}; this test {ran}\n{shared['section']}"

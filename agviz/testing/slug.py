@@ -42,10 +42,10 @@ def slug(node_id: str, rerun: int = 0, part: str = "") -> str:
         rerun: how often it has been run before.
         part: of the test.
     """
-    plain, told_apart = _words(node_id)
+    plain, digest = _words(node_id)
     suffix = "".join([f"-rerun{rerun}" if rerun else "", f"-{part}" if part else ""])
     if not _PLAIN.fullmatch(node_id) or len(plain) + len(suffix) > _LONGEST:
-        suffix = f"{told_apart}{suffix}"
+        suffix = f"{digest}{suffix}"
     return plain[: _LONGEST - len(suffix)].rstrip("-") + suffix
 
 

@@ -111,7 +111,7 @@ def _text_in_time(describe: Callable[[], str]) -> str:
     """What ``describe`` gives; the process has to end even where that hangs, too."""
     texts: list[str] = []
     thread = threading.Thread(
-        target=lambda: texts.append(describe()), name="agviz-tell", daemon=True
+        target=lambda: texts.append(describe()), name="agviz-describe", daemon=True
     )
     thread.start()
     thread.join(_MOST_SECONDS)

@@ -174,7 +174,7 @@ def _nothing(trace: Trace, judged: Verdict, functions: Functions, checks: int) -
         advice = ["Compare the trace with a good one by agviz diff."]
     if checks:
         called = f"gradcheck called {checks} of them: where it returned False,"
-        advice = [f"{called} raise_exception=True has it tell which input is wrong."]
+        advice = [f"{called} raise_exception=True has it name the input that is wrong."]
     said = filter(None, (judged.paragraph, functions.sentence, *advice))
     found = replace(judged, heading=heading, paragraph=" ".join(said), verb="view")
     return functions.at_only(found)

@@ -5,7 +5,7 @@ A file of an earlier format is never changed and never copied: for each table th
 another one since, the connection that reads it gets a temporary view of the same name, which SQLite
 finds first. A view costs nothing where the file is opened, keeps up with a file that grows, and
 uses the file's indexes. What such a view is of is known word by word: the file's schema has to be
-that of its format (Note [Hostile files]), whose digest stands here, as its text is gone from
+that of its format (Note [Hostile files]), whose digest is kept here, as its text is gone from
 ``schema.py``.
 
 Whoever raises ``SCHEMA_VERSION`` writes into ``later`` of the format before which tables it does
@@ -30,7 +30,7 @@ class TraceFormat(NamedTuple):
     """Digests (:func:`digest`) of a file that still grows or was cut off, and of a closed one."""
     later: Mapping[str, str] = {}
     """Tables that the next format has otherwise, or has in addition: a query each that gives its
-    columns, in order; ``{name}`` stands for a table of this format."""
+    columns, in order; ``{name}`` represents a table of this format."""
 
 
 FORMATS: Final[dict[int, TraceFormat]] = {
@@ -64,7 +64,7 @@ FIRST_RELEASE: Final = "0.1.0"
 
 
 def digest(rows: Iterable[tuple[object, ...]]) -> str:
-    """What tells one schema from others: ``type``, ``name``, ``tbl_name`` and ``sql`` of each."""
+    """What identifies a schema: ``type``, ``name``, ``tbl_name`` and ``sql`` of each."""
     text = "\0".join(sorted("\0".join(map(str, row)) for row in rows))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 

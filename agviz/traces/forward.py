@@ -65,8 +65,8 @@ def read(
     for row in rows:
         number, t, thread, name, arguments, module, stack, *numbers, error = row
         grad_enabled, graph_task, recomputed_in, sequence_nr, first, end = numbers
-        is_told = None not in (*row[:10], first, end, error)
-        if not is_told or not 0 <= first <= end or (stack and stack not in stacks):
+        is_whole = None not in (*row[:10], first, end, error)
+        if not is_whole or not 0 <= first <= end or (stack and stack not in stacks):
             raise database.damaged("a torch function lacks a fact")
         inputs, outputs = tensors.get(number, ((), ()))
         found.append(

@@ -150,7 +150,7 @@ class GraphTasks(Sequence[GraphTaskRow]):
     def kinds(self) -> list[tuple[bool, int, int]]:
         """Of each, whether gradients are accumulated, roots and nodes.
 
-        So the steps of a generator and of its discriminator are told apart.
+        So the steps of a generator and of its discriminator are distinguished.
         """
         known: dict[tuple[int, int, int], tuple[bool, int, int]] = {}
         every = zip(*map(self.column, (_ACCUMULATE, _ROOTS, _NODES)), strict=True)

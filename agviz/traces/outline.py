@@ -124,16 +124,16 @@ class Outline:
         self._started_until = self._until = begin
         self._described_until = -1
         self._known = bytearray(self.nodes)
-        self._told: set[int] = {0}
+        self._reported: set[int] = {0}
         self._last_into = array("i", [-1]) * self.nodes
         """By node: the last known edge into it."""
         self._before = array("i")
         """By edge: the one before that leads into the same node."""
         self._producers = array("i")
         """By edge."""
-        self._is_told = bytearray(self.nodes)
+        self._has_edges = bytearray(self.nodes)
         """Whether a node's edges are among these."""
-        self._told_nodes = 0
+        self._nodes_with_edges = 0
 
     def more(self, limit: int) -> Piece:
         """The next ``limit`` executions; where there are no more, nodes that never ran."""
@@ -213,10 +213,10 @@ class Outline:
                 yield Described._make((*found[node], its))
 
     def _note(self, producer: int, consumers: Sequence[int]) -> None:
-        if self._is_told[producer]:
+        if self._has_edges[producer]:
             return
-        self._is_told[producer] = 1
-        self._told_nodes += 1
+        self._has_edges[producer] = 1
+        self._nodes_with_edges += 1
         for consumer in consumers:
             self._before.append(self._last_into[consumer])
             self._producers.append(producer)
@@ -227,7 +227,7 @@ class Outline:
 
         Once all nodes were read, they are found without a search.
         """
-        if self._told_nodes < self.nodes:
+        if self._nodes_with_edges < self.nodes:
             everything = self._reader.edges_into(self._graph_task, node)
             return everything[:limit], len(everything)
         producers = []
@@ -273,6 +273,6 @@ class Outline:
         """Ids of texts that were not reported yet."""
         used = {each.shapes for each in described if each.parameter}
         used.update(*((each.name, each.parameter, each.module) for each in described))
-        new = used - self._told
-        self._told |= new
+        new = used - self._reported
+        self._reported |= new
         return new

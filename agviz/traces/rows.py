@@ -85,8 +85,8 @@ class Rank(NamedTuple):
     """None: not known."""
     host: str
     boot: str
-    """Tells hosts apart by their last start: processes with the same one have one monotonic clock;
-    empty where the system gives none."""
+    """Distinguishes hosts by their last start: processes with the same one have one monotonic
+    clock; empty where the system gives none."""
     backend: str
     """Of the default process group, like ``gloo``; empty: it was never made."""
 

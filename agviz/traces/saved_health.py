@@ -52,9 +52,9 @@ def read(
     found = []
     text = contents.name
     for index, name, parameter, value, number in rows:
-        is_told = (value is None) != (number is None)
+        is_one = (value is None) != (number is None)
         is_there = number is None or number in measured
-        if None in {index, name, parameter} or not is_told or not is_there:
+        if None in {index, name, parameter} or not is_one or not is_there:
             raise database.damaged("a saved tensor lacks a fact")
         plain = None if value is None else text(value)
         of_tensor = None if number is None else measured[number]

@@ -82,7 +82,7 @@ class Folding:
         return place if place < len(self._rows) and self._rows[place] == row else None
 
     def at(self, line: int) -> tuple[int, Fold | None]:
-        """The place of a line, and the fold that it stands for."""
+        """The place of a line, and the fold that it represents."""
         index = bisect_right(self._lines, line) - 1
         if index < 0:
             return line, None

@@ -38,7 +38,7 @@ def leave_with_the_terminal(clean_up: Callable[[], None]) -> None:
 
 def _wait(descriptor: int, clean_up: Callable[[], None]) -> None:
     closing = select.poll()
-    closing.register(descriptor, 0)  # only what is told unasked: that it is closed
+    closing.register(descriptor, 0)  # only what is reported unasked: that it is closed
     with contextlib.suppress(OSError):
         while not closing.poll():
             pass

@@ -38,13 +38,13 @@ class NoticeThread(threading.Thread):
         post: Callable[[Message], object],
         then: Callable[[Notice], None],
     ) -> None:
-        super().__init__(name="agviz-ear", daemon=True)
+        super().__init__(name="agviz-notices", daemon=True)
         self._client = client
         self._post = post
         self._then = then
 
     def run(self) -> None:
-        """Listen."""
+        """Receive notices."""
         while True:
             notice = self._client.next_notice(timeout=None)
             self._post(Replied(self._then, notice))

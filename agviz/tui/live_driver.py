@@ -102,7 +102,7 @@ class LiveDriver(RecordedDriver):
     def begin(self) -> None:
         """Stop where a program that is debugged stops by default."""
         program = self.program
-        program.begin(self._hear)
+        program.begin(self._notice)
         self.breakpoints.load()
         self.watches.load()
         first = program.debuggee is not None
@@ -116,14 +116,14 @@ class LiveDriver(RecordedDriver):
 
     # What the program says.
 
-    def _hear(self, notice: Notice) -> None:
+    def _notice(self, notice: Notice) -> None:
         """It has stopped, or runs, or has ended."""
         program = self.program
         if isinstance(notice, Logged):
             self._print_log(notice)
             return
         if isinstance(notice, Stopped):
-            self._hear_stop(notice)
+            self._notice_stop(notice)
         elif notice.what in {"ended", "gone"}:
             program.is_over = True
             self.is_stepping = False
@@ -137,7 +137,7 @@ class LiveDriver(RecordedDriver):
         program.show()
         self._show_state()
 
-    def _hear_stop(self, stop: Stopped) -> None:
+    def _notice_stop(self, stop: Stopped) -> None:
         program = self.program
         before = program.stop
         program.stops.pop(stop.thread, None)

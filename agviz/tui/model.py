@@ -359,14 +359,14 @@ class Executions:
         self._starts = array("q")
         self._ends = array("q")
         """-1: it has not ended."""
-        self._told: list[OtherExecution] = []
+        self._executions: list[OtherExecution] = []
         self._open: dict[tuple[int, int], int] = {}
 
     def __len__(self) -> int:
-        return len(self._told)
+        return len(self._executions)
 
     def __getitem__(self, place: int) -> OtherExecution:
-        return self._told[place]
+        return self._executions[place]
 
     def add(self, turn: Turn) -> None:
         """Take a start or an end."""
@@ -375,9 +375,9 @@ class Executions:
             place = self._open.pop(key, None)
             if place is not None:
                 self._ends[place] = turn.time_ns
-        elif len(self._told) < _MOST:
-            self._open[key] = len(self._told)
-            self._told.append(OtherExecution(turn.seq, *key, turn.name))
+        elif len(self._executions) < _MOST:
+            self._open[key] = len(self._executions)
+            self._executions.append(OtherExecution(turn.seq, *key, turn.name))
             self._starts.append(turn.time_ns)
             self._ends.append(-1)
 

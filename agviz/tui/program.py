@@ -63,10 +63,10 @@ class LiveProgram:
         self.thread: int | None = None
         """The thread by whose nodes one goes, whichever graph task is shown; None: any."""
 
-    def begin(self, heard: Callable[[Notice], None]) -> None:
-        """Begin to ask, and to hand what the program says by itself to ``heard``."""
+    def begin(self, then: Callable[[Notice], None]) -> None:
+        """Begin to ask, and to hand what the program says by itself to ``then``."""
         self.link.start()
-        NoticeThread(self._client, self._board.screen.post_message, heard).start()
+        NoticeThread(self._client, self._board.screen.post_message, then).start()
 
     @property
     def stop(self) -> Stopped | None:

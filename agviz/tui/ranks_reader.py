@@ -59,7 +59,7 @@ class RankLine(NamedTuple):
 
     number: int
     word: str
-    """``min``, ``median`` or ``max`` where it stands for others; else empty."""
+    """``min``, ``median`` or ``max`` where it represents others; else empty."""
     path: Path
     host: str
     clock: Clock

@@ -230,7 +230,7 @@ class ReaderThread(Worker):
         self._watches: list[FileWatch] = []
         self._tasks: list[tuple[int, int]] = []
         """Of each file, when they were last listed: how many graph tasks, and the last of them."""
-        self._told_left_out: Key | None = None
+        self._said_left_out: Key | None = None
         self._recording: LoadedPass | None = None
         self._track: TraceTrack
         self._playhead: Playhead
@@ -246,7 +246,7 @@ class ReaderThread(Worker):
         self._findings: dict[int, Findings] = {}
         """By file, as of when they were last asked for."""
         self._search: Search | None = None
-        self._told_of_search = 0.0
+        self._search_said_at = 0.0
 
     def load(self, key: Key) -> None:
         """Open a graph task: posts :class:`Loaded`, and :class:`Grown` as it is read on."""
@@ -519,7 +519,7 @@ class ReaderThread(Worker):
             return
         if not self._track.is_known:
             self._track.read(_PIECE)
-        self._tell_growth()
+        self._post_growth()
         if not self._track.is_known:
             self._requests.put(lambda: self._read_on(outline))
         elif self._loaded.nodes > _PIECE and self._loaded.meta.end_ns is not None:
@@ -530,7 +530,7 @@ class ReaderThread(Worker):
         key, count = self._loaded.key, self._loaded.event_count
         self._traces[key.file].state_at(key.graph_task, count // 2)
 
-    def _tell_growth(self) -> None:
+    def _post_growth(self) -> None:
         pieces = self._track.take()
         if pieces and self._recording is not None:
             self._post(Grown(self._recording, pieces))
@@ -568,7 +568,7 @@ class ReaderThread(Worker):
                     break
                 said = landing.said
                 self._enter(landing)
-        self._tell_growth()
+        self._post_growth()
         if moves:
             self._follows = False
             self._arrive(before if self._loaded.key == key else -1, said)
@@ -602,7 +602,7 @@ class ReaderThread(Worker):
             return
         file, here = self._recording.key
         search = self._search = Search(self._traces[file].graph_tasks, here, wanted, by)
-        self._told_of_search = time.monotonic()
+        self._search_said_at = time.monotonic()
         self._requests.put(lambda: self._seek_on(search))
 
     def _seek_on(self, search: Search) -> None:
@@ -621,8 +621,8 @@ class ReaderThread(Worker):
             self._post(Sought("", is_vain=True, by=search.by))
         else:
             now = time.monotonic()
-            if now - self._told_of_search > _BETWEEN_NEWS_S:
-                self._told_of_search = now
+            if now - self._search_said_at > _BETWEEN_NEWS_S:
+                self._search_said_at = now
                 name = self._orders[file].name(search.at)
                 self._post(Sought(f"searching pass {name} …"))
             self._requests.put(lambda: self._seek_on(search))
@@ -654,7 +654,7 @@ class ReaderThread(Worker):
             before = -1
             self._load(Key(file, graph_task), self._traces[file].position(seq, graph_task) + 1)
         self._playhead.to_seq(seq)
-        self._tell_growth()
+        self._post_growth()
         self._arrive(before)
 
     def _arrive(self, before: int, said: str = "") -> None:
@@ -702,8 +702,8 @@ class ReaderThread(Worker):
         if self._is_left_out():
             if self._follows:
                 self._load(Key(self._loaded.key.file, trace.graph_tasks.ids[-1]))
-            elif self._told_left_out != self._loaded.key:
-                self._told_left_out = self._loaded.key
+            elif self._said_left_out != self._loaded.key:
+                self._said_left_out = self._loaded.key
                 self._post(ReadFailed(_LEFT_OUT))
             return
         self._grow(trace, number)

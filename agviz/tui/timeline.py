@@ -26,7 +26,7 @@ class Window:
 
     @property
     def ns_per_column(self) -> float:
-        """Time that one cell stands for."""
+        """Time that one cell represents."""
         return (self.end - self.begin) / max(1, self.columns)
 
     def column(self, time_ns: float) -> int:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _C = cast("Any", torch._C)
 _OTHER_THREAD_SECONDS = 30.0
 _BEGAN_IN = Path.cwd()
-"""The program may go to another folder, or a test put something in the place of what tells it."""
+"""The program may go to another folder, or a test put something in the place of what gives it."""
 _NOT_THE_PROGRAM = tuple(
     str(folder) + os.sep
     for folder in (

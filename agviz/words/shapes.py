@@ -35,7 +35,7 @@ def read_shape(text: str) -> tuple[int, ...] | None:
 
 
 def read_ragged_shape(text: str) -> tuple[int | None, ...] | None:
-    """The same, where ``null`` may stand for the ragged dimension of a jagged tensor."""
+    """The same, where ``null`` may represent the ragged dimension of a jagged tensor."""
     sizes = _sizes(text)
     if sizes is None:
         return None

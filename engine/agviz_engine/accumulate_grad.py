@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _C = cast("Any", torch._C)
 _is_dense = is_dense()
 _sparse_tensor = torch.ops.aten._sparse_coo_tensor_unsafe.default
-"""What torch calls, too: ``torch.sparse_coo_tensor`` warns in some releases whatever it is told."""
+"""What torch calls, too: ``torch.sparse_coo_tensor`` warns in some releases in any case."""
 _use_count = cast("Callable[[Tensor], int]", cast("Any", Tensor)._use_count)
 _PLAIN = (Tensor, Parameter)
 _REFERENCES = 3

@@ -65,9 +65,9 @@ class Emitter:
     def event(self, event: events.Event, live: Live) -> None:
         """Dispatch an event to those who observe it."""
         registry = self._registry
-        listeners = getattr(registry, _METHODS[type(event)])
-        if listeners:
-            registry.dispatch(listeners, event, live)
+        observers = getattr(registry, _METHODS[type(event)])
+        if observers:
+            registry.dispatch(observers, event, live)
 
     def row(
         self,

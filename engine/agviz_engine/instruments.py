@@ -1,7 +1,7 @@
 """Instruments: observers of the engine, indexed by event so that unobserved events cost nothing.
 
 The design follows trio's instruments. An :class:`Instrument` has one optional method per kind of
-event; the :class:`Registry` keeps, for each kind, the tuple of methods that listen. The engine
+event; the :class:`Registry` keeps, for each kind, the tuple of methods that observe it. The engine
 looks at the registry first: what nobody observes is neither emitted nor built.
 
 What an instrument raises is reported once, and it is disabled; no gradient changes by that. No lock
@@ -179,7 +179,7 @@ class Instrument:
 
 own_packages: Final[set[str]] = {"agviz_engine"}
 """Packages whose frames are the engine's: one whose code the engine calls adds itself."""
-Listener = Callable[[Any, Live], None]
+Observer = Callable[[Any, Live], None]
 Journal = Callable[[Sequence[Any]], None]
 """Takes rows that follow each other; it must not raise."""
 
@@ -281,38 +281,38 @@ _generations = itertools.count(1)
 class Registry:
     """All installed instruments, and for each kind of event the methods that observe it.
 
-    The attribute named after an event (:func:`method_name`) is a tuple of listeners; an empty
+    The attribute named after an event (:func:`method_name`) is a tuple of observers; an empty
     tuple means that the event need not be built.
     """
 
-    graph_task_begun: tuple[Listener, ...]
-    dependencies_computed: tuple[Listener, ...]
-    queue_push: tuple[Listener, ...]
-    queue_pop: tuple[Listener, ...]
-    node_started: tuple[Listener, ...]
-    node_finished: tuple[Listener, ...]
-    node_failed: tuple[Listener, ...]
-    node_skipped: tuple[Listener, ...]
-    hook_called: tuple[Listener, ...]
-    dependency_decremented: tuple[Listener, ...]
-    gradient_accumulated: tuple[Listener, ...]
-    gradient_captured: tuple[Listener, ...]
-    leaf_accumulated: tuple[Listener, ...]
-    non_finite_checked: tuple[Listener, ...]
-    saved_tensors_released: tuple[Listener, ...]
-    final_callback_queued: tuple[Listener, ...]
-    final_callback_run: tuple[Listener, ...]
-    graph_task_finished: tuple[Listener, ...]
-    graph_task_failed: tuple[Listener, ...]
-    worker_started: tuple[Listener, ...]
-    worker_stopped: tuple[Listener, ...]
-    shutdown_task_pushed: tuple[Listener, ...]
-    delegated: tuple[Listener, ...]
-    intervened: tuple[Listener, ...]
-    delegated_failed: tuple[Listener, ...]
-    inference_withdrawn: tuple[Listener, ...]
-    gradient_measured: tuple[Listener, ...]
-    saved_measured: tuple[Listener, ...]
+    graph_task_begun: tuple[Observer, ...]
+    dependencies_computed: tuple[Observer, ...]
+    queue_push: tuple[Observer, ...]
+    queue_pop: tuple[Observer, ...]
+    node_started: tuple[Observer, ...]
+    node_finished: tuple[Observer, ...]
+    node_failed: tuple[Observer, ...]
+    node_skipped: tuple[Observer, ...]
+    hook_called: tuple[Observer, ...]
+    dependency_decremented: tuple[Observer, ...]
+    gradient_accumulated: tuple[Observer, ...]
+    gradient_captured: tuple[Observer, ...]
+    leaf_accumulated: tuple[Observer, ...]
+    non_finite_checked: tuple[Observer, ...]
+    saved_tensors_released: tuple[Observer, ...]
+    final_callback_queued: tuple[Observer, ...]
+    final_callback_run: tuple[Observer, ...]
+    graph_task_finished: tuple[Observer, ...]
+    graph_task_failed: tuple[Observer, ...]
+    worker_started: tuple[Observer, ...]
+    worker_stopped: tuple[Observer, ...]
+    shutdown_task_pushed: tuple[Observer, ...]
+    delegated: tuple[Observer, ...]
+    intervened: tuple[Observer, ...]
+    delegated_failed: tuple[Observer, ...]
+    inference_withdrawn: tuple[Observer, ...]
+    gradient_measured: tuple[Observer, ...]
+    saved_measured: tuple[Observer, ...]
     """Both are no events of their own, see :class:`Instrument`."""
 
     journal: Journal | None
@@ -380,7 +380,7 @@ class Registry:
 
     def reindex(self) -> None:
         """Look anew which events, journals and measurements the instruments want."""
-        vars(self).update(self._listeners())
+        vars(self).update(self._observers())
         self.gradient_measured = self._with("gradient_measured")
         self.saved_measured = self._with("saved_measured")
         self.journal = _fan_out(self._with("journal"))
@@ -407,9 +407,9 @@ class Registry:
             self.remove(instrument)
             instrument.lost(error)
 
-    def _listeners(self) -> dict[str, tuple[Listener, ...]]:
+    def _observers(self) -> dict[str, tuple[Observer, ...]]:
         """Who observes each kind of event, by the name of its method."""
-        found: dict[str, tuple[Listener, ...]] = dict.fromkeys(_METHODS, ())
+        found: dict[str, tuple[Observer, ...]] = dict.fromkeys(_METHODS, ())
         for instrument in self._instruments:
             kinds, of_any = instrument.kinds, getattr(instrument, "any_event", None)
             for event_type, name in _NOT_JOURNALED if instrument.journal else _OF_EVENTS:
@@ -424,15 +424,15 @@ class Registry:
         found = (getattr(one, name, None) for one in self._instruments)
         return tuple(method for method in found if method is not None)
 
-    def dispatch(self, listeners: tuple[Listener, ...], event: Event, live: Live) -> None:
-        """Call ``listeners``; one that raises is reported on the log and its instrument removed."""
-        for listener in listeners:
+    def dispatch(self, observers: tuple[Observer, ...], event: Event, live: Live) -> None:
+        """Call ``observers``; one that raises is reported on the log and its instrument removed."""
+        for observer in observers:
             try:
-                listener(event, live)
+                observer(event, live)
             except Exception as error:
                 if comes_from_outside(error):
                     raise
-                instrument = getattr(listener, "__self__", None)
+                instrument = getattr(observer, "__self__", None)
                 log.exception(
                     "instrument %s raised on %s and is disabled; gradients are not affected",
                     type(instrument).__name__,

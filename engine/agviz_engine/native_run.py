@@ -446,7 +446,7 @@ def _asked_create_graph_warning() -> str:
     return said[-1]
 
 
-class _UnheardWarning(Warning):
+class _UnshownWarning(Warning):
     pass
 
 
@@ -456,10 +456,10 @@ def _look_at_filters() -> None:
     Its C code goes by those that it looked at last once the module ``warnings`` is gone: without
     this, a program that leaves a file open would end with a ResourceWarning that nobody asked for.
     """
-    warnings.filterwarnings("ignore", category=_UnheardWarning)
-    warnings.warn_explicit("", _UnheardWarning, "", 0)
+    warnings.filterwarnings("ignore", category=_UnshownWarning)
+    warnings.warn_explicit("", _UnshownWarning, "", 0)
     cast("list[Any]", warnings.filters)[:] = [
-        one for one in warnings.filters if one[2] is not _UnheardWarning
+        one for one in warnings.filters if one[2] is not _UnshownWarning
     ]
 
 

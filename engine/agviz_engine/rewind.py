@@ -27,7 +27,7 @@ the program keeps by id (checkpointing) and for the recording: there, the first 
 ``Intervened`` of the kind ``back`` is where it goes on.
 
 What Python did outside of the engine is not undone. :class:`WayBack` lists which nodes ran Python
-since then, and what stands against going back.
+since then, and what prevents going back.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class GraphStreams:
         return None if found is None else self._one(*found)
 
     def _one(self, index: int, stream_id: int, device_type: int) -> torch.Stream:
-        """The one object for a stream, so that ``is`` tells streams apart."""
+        """The one object for a stream, so that ``is`` distinguishes streams."""
         found = self._streams.get((index, stream_id))
         if found is None:
             found = self._streams[index, stream_id] = torch.Stream(

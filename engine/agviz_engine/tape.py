@@ -75,12 +75,12 @@ class Tape(Instrument):
         for one in self._kept.pop(graph_task, [])[:length]:
             if hasattr(one, "_replace"):
                 event: Any = one._replace(seq=next_seq(), time_ns=now, graph_task=again)
-                listeners = getattr(registry, method_name(type(event)))
-                with_journal = tuple(each for each in listeners if _has_journal(each))
+                observers = getattr(registry, method_name(type(event)))
+                with_journal = tuple(each for each in observers if _has_journal(each))
                 registry.dispatch(with_journal, event, live)
             elif registry.journal is not None:
                 registry.journal((next_seq(), now, one[2], again, *one[_KIND:]))
 
 
-def _has_journal(listener: Any) -> bool:
-    return getattr(getattr(listener, "__self__", None), "journal", None) is not None
+def _has_journal(observer: Any) -> bool:
+    return getattr(getattr(observer, "__self__", None), "journal", None) is not None

@@ -55,7 +55,7 @@ def held_bytes(tensor: Tensor) -> int:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether blocks tell a tensor from others: dense memory on the CPU, read as it is.
+    """Whether blocks distinguish a tensor from others: dense memory on the CPU, read as it is.
 
     It must be of type Tensor itself or Parameter.
     """
@@ -114,11 +114,11 @@ tensor_block: Callable[[Tensor], Block]
 block_places: tuple[int, ...] | None
 """Where compiled code finds a block (``BLOCK_PLACES`` of ``torch_layout``); None: not known."""
 impl_number: Callable[[Tensor], int]
-"""Tells a tensor's ``TensorImpl`` from all others that are alive."""
+"""Identifies a tensor's ``TensorImpl`` among all that are alive."""
 storage_address: Callable[[Tensor], int]
 """Address of a tensor's ``StorageImpl``; 0 where it has none."""
 node_nr_reader: Callable[[], Callable[[Tensor], int | None]]
-"""Gives what tells the sequence number of the node that made a tensor.
+"""Gives what reads the sequence number of the node that made a tensor.
 
 None: it is a leaf; :data:`UNKNOWN_NODE`: a node made it, whose number is not known. What is given
 brings no view up to date; to ask for it may draw sequence numbers.

@@ -41,7 +41,7 @@ SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0)
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:Sparse (CS|BS)")
 
 
-class Heard(Instrument):
+class KeepsHealth(Instrument):
     """Keeps what was measured, by event, node and slot."""
 
     measurer = Measuring
@@ -251,8 +251,8 @@ def test_what_is_measured_of_a_backward_pass() -> None:
     x = torch.ones(3, requires_grad=True)
     y = torch.full((3,), 2.0, requires_grad=True)
 
-    def heard() -> list[tuple[str, str, int, float | None]]:
-        instrument = Heard()
+    def health_found() -> list[tuple[str, str, int, float | None]]:
+        instrument = KeepsHealth()
         with installed(instrument):
             (x * y).sum().backward()
         return [(event, name, slot, health.max) for event, name, slot, health in instrument.found]
@@ -264,14 +264,14 @@ def test_what_is_measured_of_a_backward_pass() -> None:
         ("NonFiniteChecked", "MulBackward0", 1, 1.0),
     ]
     leaf = "torch::autograd::AccumulateGrad"
-    assert heard() == outputs
-    assert sorted(heard()[4:]) == [
+    assert health_found() == outputs
+    assert sorted(health_found()[4:]) == [
         ("LeafAccumulated", leaf, 0, 2.0),
         ("LeafAccumulated", leaf, 0, 4.0),
     ]
     x.grad = y.grad = None
     y.register_hook(lambda gradient: gradient * 10)
-    assert heard()[4:] == [("LeafAccumulated", leaf, 0, 10.0)]
+    assert health_found()[4:] == [("LeafAccumulated", leaf, 0, 10.0)]
 
 
 @pytest.mark.parametrize("where", ["tensor hook", "pre-hook", "post-hook", "Function", "between"])
@@ -303,7 +303,7 @@ def test_what_changed_behind_the_version_is_measured_again(where: str) -> None:
     elif where == "Function":
         middle = cast("Any", Double).apply(middle)
     given = torch.ones(6000)
-    instrument = Heard()
+    instrument = KeepsHealth()
     with installed(instrument):
         if where == "between":
             middle.backward(given, retain_graph=True)
@@ -331,7 +331,7 @@ def test_a_view_is_measured_once(by: str, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(home, name, counted)
     x = torch.ones(60, 100, requires_grad=True)
-    instrument = Heard()
+    instrument = KeepsHealth()
     with installed(instrument):
         (x * 2).view(6000).view(30, 200).t().backward(torch.ones(200, 30))
     assert len([1 for event, *_ in instrument.found if event == "NonFiniteChecked"]) == 4
@@ -349,7 +349,7 @@ def test_memory_that_was_used_again_is_measured_again() -> None:
 
 def test_a_shared_leaf_and_the_results_of_grad() -> None:
     x = torch.ones(3, requires_grad=True)
-    instrument = Heard()
+    instrument = KeepsHealth()
     with installed(instrument):
         (x * 2 + x * 3).sum().backward()
         torch.autograd.grad((x * 2 + x * 3).sum(), x)
@@ -361,7 +361,7 @@ def test_a_shared_leaf_and_the_results_of_grad() -> None:
 
 def test_batched_gradients_are_looked_at_in_all_their_batches() -> None:
     x = torch.arange(3.0, requires_grad=True)
-    instrument = Heard()
+    instrument = KeepsHealth()
     with installed(instrument):
         torch.autograd.grad(x * x, x, torch.eye(3), is_grads_batched=True)
     assert all(not health.unknown for *_, health in instrument.found)
@@ -370,7 +370,7 @@ def test_batched_gradients_are_looked_at_in_all_their_batches() -> None:
 
 def test_measuring_leaves_no_trace() -> None:
     """Random numbers, modes, versions, the profiler and the gradients are as without."""
-    instrument = Heard()
+    instrument = KeepsHealth()
     *with_it, _allocations = noticed(installed(instrument))
     *without, _allocations = noticed(installed())
     assert with_it == without

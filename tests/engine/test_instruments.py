@@ -35,7 +35,7 @@ def _step() -> Any:
     return [x.grad, *(p.grad for p in model.parameters())]
 
 
-def test_without_listener_no_event_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_observer_no_event_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in events.EVENT_TYPES:
 
         def refuse(*_args: Any, kind: Any = kind, **_kwargs: Any) -> Any:
@@ -63,18 +63,18 @@ def test_an_instrument_that_raises_is_disabled(
                 calls.append(event)
                 raise ZeroDivisionError
 
-    class Listens(Instrument):
+    class Observes(Instrument):
         def any_event(self, event: events.Event, _live: Live) -> None:
-            heard.append(event)
+            observed.append(event)
 
     calls: list[events.Event] = []
-    heard: list[events.Event] = []
+    observed: list[events.Event] = []
     expected = native_outcome(_step)
     with caplog.at_level(logging.ERROR, "agviz_engine"):
-        ours = our_outcome(_step, 0, Breaks(), Listens(), device_policy=device_policy)
+        ours = our_outcome(_step, 0, Breaks(), Observes(), device_policy=device_policy)
     assert ours.error is None
     assert same_value(ours.tensors, expected.tensors)
-    assert any(isinstance(event, events.GraphTaskFinished) for event in heard)
+    assert any(isinstance(event, events.GraphTaskFinished) for event in observed)
     assert len(calls) <= (1 if device_policy is None else 2)  # in two threads at the same moment
     assert len(caplog.records) == len(calls)
 
@@ -223,17 +223,17 @@ CALLS = {
 
 
 @pytest.mark.parametrize("kind", CALLS)
-def test_hooks_that_torch_runs_are_told_one_by_one(kind: str) -> None:
+def test_hooks_that_torch_runs_are_reported_one_by_one(kind: str) -> None:
     log: list[str] = []
     expected = native_outcome(lambda: _hooked(kind, log))
-    heard, ours = _Hooks(), list[str]()
-    with installed(heard):
+    observed, ours = _Hooks(), list[str]()
+    with installed(observed):
         outcome = our_outcome(lambda: _hooked(kind, ours))
     assert ours == log
     assert same_value(outcome.tensors, expected.tensors)
     passes = 1 if kind == "leaf" else 2
-    assert [call[1:] for call in heard.called] == CALLS[kind] * passes
-    assert len({call[0] for call in heard.called}) == passes
+    assert [call[1:] for call in observed.called] == CALLS[kind] * passes
+    assert len({call[0] for call in observed.called}) == passes
 
 
 def test_every_draw_has_two_numbers_of_its_own_in_every_thread() -> None:

@@ -114,12 +114,12 @@ def test_an_instrument_is_struck_at_once(name: str) -> None:
     class Struck(Instrument):
         def __init__(self, kind: str) -> None:
             self.kind = kind
-            self.heard = False
+            self.seen = False
 
         def any_event(self, event: events.Event, _live: Live) -> None:
             on_main = threading.current_thread() is threading.main_thread()
-            if on_main and type(event).__name__ == self.kind and not self.heard:
-                self.heard = True
+            if on_main and type(event).__name__ == self.kind and not self.seen:
+                self.seen = True
                 signal.raise_signal(signal.SIGINT)
 
     expected = _program()
@@ -131,7 +131,7 @@ def test_an_instrument_is_struck_at_once(name: str) -> None:
                 _program()
             except KeyboardInterrupt:
                 interrupted = True
-            assert interrupted == struck.heard
+            assert interrupted == struck.seen
             assert leftovers() == [], kind
             assert same_value(_program(), expected), kind
 

@@ -45,7 +45,7 @@ class _Changes(Instrument):
     def __init__(self, name: str, change: Callable[[Live], None]) -> None:
         self.name = name
         self.change = change
-        self.told: list[events.Event] = []
+        self.emitted: list[events.Event] = []
         self._done: set[int] = set()
 
     def node_started(self, event: events.NodeStarted, live: Live) -> None:
@@ -55,10 +55,10 @@ class _Changes(Instrument):
             self.change(live)
 
     def intervened(self, event: events.Intervened, live: Live) -> None:
-        self.told.append(event)
+        self.emitted.append(event)
 
     def hook_called(self, event: events.HookCalled, live: Live) -> None:
-        self.told.append(event)
+        self.emitted.append(event)
 
 
 def _leaves() -> list[Tensor]:
@@ -103,9 +103,9 @@ def test_a_replaced_gradient_goes_on_as_after_a_native_hook(name: str, policy: s
     with installed(changes, device_policy=POLICIES[policy]):
         _loss(*ours).backward()
     assert all(map(torch.equal, _grads(expected), _grads(ours)))
-    (told,) = changes.told
-    assert isinstance(told, events.Intervened)
-    assert (told.kind, told.slot) == ("gradient", 0)
+    (emitted,) = changes.emitted
+    assert isinstance(emitted, events.Intervened)
+    assert (emitted.kind, emitted.slot) == ("gradient", 0)
 
 
 def test_a_replaced_gradient_of_a_leaf_is_what_it_accumulates() -> None:
@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
         _loss(x, y).backward()
     assert len(refused) == 3
     assert "changed the size of value" in refused[0]
-    assert not changes.told
+    assert not changes.emitted
     assert all(map(torch.equal, _grads(expected), _grads([x, y])))
 
 
@@ -199,10 +199,10 @@ def test_hooks_that_are_skipped_are_not_called_once_and_stay(name: str, skipped:
         left.remove(call)
     assert sorted(calls) == sorted(left)
     assert torch.allclose(_grads([x])[0] * factor, whole)
-    marks = [told for told in changes.told if isinstance(told, events.Intervened)]
+    marks = [emitted for emitted in changes.emitted if isinstance(emitted, events.Intervened)]
     assert [mark.kind for mark in marks] == ["hooks"]
     node = marks[0].node
-    assert not [t for t in changes.told if isinstance(t, events.HookCalled) and t.node == node]
+    assert not [t for t in changes.emitted if isinstance(t, events.HookCalled) and t.node == node]
 
     x.grad = None
     calls.clear()

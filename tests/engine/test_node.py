@@ -1,4 +1,4 @@
-"""What is told of all nodes at once, held against what torch says of each."""
+"""What is read of all nodes at once, held against what torch says of each."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _LEAF = 2**64 - 1
 
 
 class _Columns(Instrument):
-    """Keeps what is told of the nodes of each graph task beside what torch says."""
+    """Keeps what is read of the nodes of each graph task beside what torch says."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.read: list[tuple[Any, ...]] = []
         self.expected: list[tuple[Any, ...]] = []
 
     def dependencies_computed(self, event: DependenciesComputed, live: Live) -> None:
         assert live.graph_task is not None
         nodes = live.graph_task.nodes
-        self.told += zip(*nodes[-1].columns(nodes), strict=True)
+        self.read += zip(*nodes[-1].columns(nodes), strict=True)
         self.expected += map(_asked, nodes)
 
 
@@ -63,8 +63,8 @@ def test_columns_hold_what_torch_says_of_each_node(name: str, engine: Any) -> No
     looked = _Columns()
     with engine(looked):
         PROGRAMS[name]()
-    assert looked.told
-    assert looked.told == looked.expected
+    assert looked.read
+    assert looked.read == looked.expected
 
 
 def test_nodes_without_a_type_of_their_own_keep_their_names() -> None:
@@ -78,5 +78,5 @@ def test_nodes_without_a_type_of_their_own_keep_their_names() -> None:
                 value.sum().backward()
             except RuntimeError:
                 continue
-    assert looked.told
-    assert looked.told == looked.expected
+    assert looked.read
+    assert looked.read == looked.expected

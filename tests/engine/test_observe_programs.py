@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from agviz_engine import events
 
 
-class _Heard(Instrument):
+class _Everything(Instrument):
     def any_event(self, event: events.Event, live: Live) -> None:
         pass
 
@@ -39,7 +39,7 @@ def _warn() -> list[Any]:
 
 def test_a_warning_of_torch_names_the_line_of_torch() -> None:
     native = _warn()
-    with observed(_Heard()):
+    with observed(_Everything()):
         ours = _warn()
     assert native
     assert ours == native
@@ -57,7 +57,7 @@ def _fail() -> traceback.StackSummary:
 
 def test_a_traceback_has_each_frame_of_torch_once() -> None:
     native = _fail()
-    with observed(_Heard()):
+    with observed(_Everything()):
         ours = [frame for frame in _fail() if "agviz_engine" not in frame.filename]
     assert [(one.filename, one.lineno, one.name) for one in ours] == [
         (one.filename, one.lineno, one.name) for one in native
@@ -94,7 +94,7 @@ def test_an_interrupt_waits_for_the_end_where_no_python_runs(hook: str) -> None:
     for calls in range(1, 5):
         x = leaf(3)
         loss = (x.exp() * 2).tanh().sum()
-        with observed(_Heard()):
+        with observed(_Everything()):
             sys.settrace(_AtHook(hook, calls))
             try:
                 with pytest.raises(KeyboardInterrupt):
@@ -115,7 +115,7 @@ def test_an_interrupt_strikes_the_next_custom_function() -> None:
     double = custom(backward)
     x = leaf(3)
     y = double(x).exp().sum()
-    with observed(_Heard()):
+    with observed(_Everything()):
         sys.settrace(_AtHook("_started", 1))
         try:
             with pytest.raises(KeyboardInterrupt):

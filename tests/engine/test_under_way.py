@@ -23,7 +23,7 @@ HERE = __file__
 
 
 class Deaf(Instrument):
-    """Hears everything and keeps nothing, so that hooks are told of."""
+    """Observes everything and keeps nothing, so that hooks are reported."""
 
     def any_event(self, event: Any, live: Live) -> None:
         """Not a word."""

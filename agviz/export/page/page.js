@@ -457,7 +457,7 @@
   const turnPage = (by) => list(listed.line, Math.max(0, listed.from + by * LISTED), listed.place);
   byId("earlier").addEventListener("click", () => turnPage(-1));
   byId("later").addEventListener("click", () => turnPage(1));
-  const tell = (line, place = -1) => {
+  const describe = (line, place = -1) => {
     about.hidden = !line;
     if (!line) return;
     byId("said").textContent = line.about;
@@ -514,10 +514,10 @@
     line.group.setAttribute("tabindex", line === focused ? "0" : "-1");
     line.group.setAttribute("role", "group");
     line.group.setAttribute("aria-label", line.about.split("\n").slice(0, 2).join(", ") || line.group.textContent.trim());
-    line.group.addEventListener("click", () => { focus(line); tell(line); });
-    line.group.addEventListener("focus", () => { focus(line); show(whereIs(line)); tell(line); });
+    line.group.addEventListener("click", () => { focus(line); describe(line); });
+    line.group.addEventListener("focus", () => { focus(line); show(whereIs(line)); describe(line); });
   }
-  svg.addEventListener("click", (event) => { if (!event.target.closest("g.node")) tell(null); });
+  svg.addEventListener("click", (event) => { if (!event.target.closest("g.node")) describe(null); });
 
   // ---- searching -----------------------------------------------------------------------------
 
@@ -542,7 +542,7 @@
     const line = hitLine(hits[current]);
     reveal(line);
     centre(whereIs(line));
-    tell(line, typeof hits[current] === "number" ? hits[current] : -1);
+    describe(line, typeof hits[current] === "number" ? hits[current] : -1);
   };
   const find = (wanted) => {
     if (!wanted) return [];
@@ -563,7 +563,7 @@
   });
   search.addEventListener("keydown", (event) => {
     if (event.key === "Enter") go(current + (event.shiftKey ? -1 : 1));
-    if (event.key === "Escape") { search.value = ""; hits = []; go(0); tell(null); picture.focus(); }
+    if (event.key === "Escape") { search.value = ""; hits = []; go(0); describe(null); picture.focus(); }
   });
 
   // ---- replay --------------------------------------------------------------------------------
@@ -689,7 +689,7 @@
         if (!line) return;
         reveal(line);
         centre(whereIs(line));
-        tell(line, place);
+        describe(line, place);
         return;
       }
       const at = drawn.getBoundingClientRect();
@@ -705,7 +705,7 @@
   const pressed = {
     "/": () => search.focus(), "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8),
     0: fit, f: () => foldTo(0), u: () => foldTo(deepest), n: () => step(1), p: () => step(-1),
-    " ": () => play(), Escape: () => tell(null),
+    " ": () => play(), Escape: () => describe(null),
     ArrowLeft: () => move(-1), ArrowRight: () => move(1),
     ArrowUp: () => { view.y -= 80 / view.scale; look(); },
     ArrowDown: () => { view.y += 80 / view.scale; look(); },

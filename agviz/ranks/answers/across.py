@@ -1,4 +1,4 @@
-"""What is to be said of a run: found, nothing unusual in what was recorded, can't tell."""
+"""What is to be said of a run: one of the three outcomes."""
 
 from __future__ import annotations
 

@@ -280,7 +280,7 @@ def _are_sides(run: Run, by_rank: Mapping[int, tuple[Frame, ...]]) -> bool:
 
 
 def _collectives(side: Sequence[ast.stmt]) -> list[int]:
-    """The lines of a side of an ``if`` that call collectives, as far as names tell."""
+    """The lines of a side of an ``if`` that call collectives, as far as names show."""
     return [
         node.lineno
         for statement in side

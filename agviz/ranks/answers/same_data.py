@@ -22,7 +22,7 @@ def same_data(run: Run) -> RankVerdict | None:
     """That all ranks were given the same; None: they were not, or it is not known.
 
     Each number that functions of the forward gave has to be the same on all ranks, in as far as
-    least, largest, mean and norm tell, and losses have to differ from pass to pass. Judged are only
+    least, largest, mean and norm show, and losses have to differ from pass to pass. Judged are only
     programs that take their data from a DataLoader, recorded with the values of the forward.
 
     Raises:

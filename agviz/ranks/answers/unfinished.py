@@ -67,7 +67,7 @@ def unfinished(  # noqa: PLR0911 - one for each cause
     if unused := of(every, End.UNUSED):
         return _unused(run, unused, apart)
     cut = of(every, End.CUT)
-    if not others and not cut and not _stands_still(run, ended, differ):
+    if not others and not cut and not _is_stuck(run, ended, differ):
         return None
     last = min(len(rank.passes) for rank in run.ranks.values()) - 1
     if apart is not None and apart.ordinal >= last:
@@ -83,9 +83,7 @@ def unfinished(  # noqa: PLR0911 - one for each cause
     return _waiting(run, ended)
 
 
-def _stands_still(
-    run: Run, ended: Mapping[int, RankEnd], differ: CollectiveMismatch | None
-) -> bool:
+def _is_stuck(run: Run, ended: Mapping[int, RankEnd], differ: CollectiveMismatch | None) -> bool:
     """Whether a rank hangs in backward, or beside it in a collective that others did not join."""
     is_alone = differ is not None and bool(differ.missing)
     joined = {rank for ranks in differ.kinds.values() for rank in ranks} if differ else set()
@@ -553,12 +551,12 @@ def _last_seen(trace: Trace) -> Frame | None:
 
 
 def _waiting(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
-    """Nothing in which ranks differ is known: say where each stands."""
+    """Nothing in which ranks differ is known: say where each waits."""
     held = [one.rank for one in ended.values() if one.end is not End.REGULAR]
-    stands = {rank: found for rank in held if (found := _stands(run, rank)) is not None}
-    receive = len(stands) == len(ended) > 1 and {what for what, _ in stands.values()} == {_RECEIVE}
-    said = [f"Rank {rank} waits in {what} at {at}." for rank, (what, at) in stands.items()]
-    frame = next((at for _, at in stands.values()), None) if receive else None
+    waits = {rank: found for rank in held if (found := _wait_of(run, rank)) is not None}
+    receive = len(waits) == len(ended) > 1 and {what for what, _ in waits.values()} == {_RECEIVE}
+    said = [f"Rank {rank} waits in {what} at {at}." for rank, (what, at) in waits.items()]
+    frame = next((at for _, at in waits.values()), None) if receive else None
     if receive:
         heading = f"{numbers(held)} all wait to receive, and none has sent"
         why = (
@@ -568,8 +566,8 @@ def _waiting(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
     else:
         heading = f"{numbers(held)} did not come to their end"
         why = (
-            f"{_ends(ended)} All joined the same collectives as far as is recorded, so why"
-            " can't be told; --verbose says where each stood."
+            f"{_ends(ended)} All joined the same collectives as far as is recorded, so the"
+            " reason is not known; --verbose says where each was."
         )
     return found_at(
         run,
@@ -586,8 +584,8 @@ def _waiting(run: Run, ended: Mapping[int, RankEnd]) -> RankVerdict:
 _RECEIVE: Final = "torch.distributed.recv"
 
 
-def _stands(run: Run, rank: int) -> tuple[str, Frame] | None:
-    """In which function of torch.distributed a rank that stands still waits, and where."""
+def _wait_of(run: Run, rank: int) -> tuple[str, Frame] | None:
+    """In which function of torch.distributed a rank that is stuck waits, and where."""
     with run.folder.trace(rank) as trace:
         found = verdicts(trace)[0].basis
         if not isinstance(found, Hang) or not found.is_still:
@@ -610,7 +608,7 @@ def _ends(ended: Mapping[int, RankEnd]) -> str:
 
 
 def _each(run: Run, ended: Mapping[int, RankEnd]) -> Iterator[str]:
-    """Where each rank stood, line by line."""
+    """Where each rank was, line by line."""
     for rank, one in list(ended.items())[:_MOST_LINES]:
         with run.folder.trace(rank) as trace:
             seen = _last_seen(trace)

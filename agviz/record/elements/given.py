@@ -1,7 +1,7 @@
 """The data of the program: what its outermost modules were given.
 
 Tensors are known weakly, so that none lives longer for it. Which of their elements a tensor has is
-told by memory: reshaping, slicing and transposing data makes no node that could be asked.
+read from memory: reshaping, slicing and transposing data makes no node that could be asked.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Walk:
         if function is None:
             return
         node = ForwardNode(function)
-        if node.name in SIDE_BY_SIDE:  # what stands beside it is of the same sample
+        if node.name in SIDE_BY_SIDE:  # what is beside it is of the same sample
             for operand, edge in enumerate(node.operands):
                 sizes = node.sizes(operand)
                 if edge[0] is not None and sizes == tuple(data.shape):

@@ -39,7 +39,7 @@ class KeptGradients:
 
     @property
     def is_watching(self) -> bool:
-        """Whether a pass can still tell something."""
+        """Whether a pass can still show something."""
         return self._is_untouched
 
     def stepped(self, parameters: Sequence[Tensor]) -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("agviz")
 
 _MOST_HELD_ROWS: Final = 20_000
-"""Rows in which it is told what one optimizer holds; what changes after that is not told."""
+"""Rows that state what one optimizer holds; what changes after that is not recorded."""
 _MOST_LOOKS: Final = 8
 
 
@@ -62,7 +62,7 @@ class _Optimizer:
         self.sample = StepSample()
         self.kept = KeptGradients()
         self.unstepped = Unstepped()
-        self.told: tuple[Any, ...] | None = None
+        self.reported: tuple[Any, ...] | None = None
         self.names: list[str] = []
         self.identities: tuple[int, ...] = ()
         self.versions: list[int] = []
@@ -84,7 +84,7 @@ class _Optimizer:
 
     @property
     def is_watched_here(self) -> bool:
-        """Whether a pass of this thread can tell whether gradients were kept.
+        """Whether a pass of this thread can show whether gradients were kept.
 
         To read a ``.grad`` that another thread writes at this moment may end the process.
         """
@@ -120,7 +120,7 @@ class StepObserver:
         self.is_paused = False
         """Whether steps follow passes that are not recorded: nothing is said of them."""
         self._unseen: Callable[..., Any] | None = None
-        """Does what :meth:`_act` does where compiled code may call it; None: it does not listen."""
+        """Does what :meth:`_act` does where compiled code may call it; None: observes nothing."""
         self._held_back: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._own: Any = None
         self._ours: Any = None
@@ -277,7 +277,7 @@ class StepObserver:
             stepped = None if self._provenance is None else self._provenance.here()
             name = type(optimizer).__name__
             rows.append(SeenOptimizer(graph_task, of.number, name, of.made, stepped))
-        rows += self._told(of, held, number, graph_task)
+        rows += self._held_rows(of, held, number, graph_task)
         rates = [_number(group.get("lr")) for group in optimizer.param_groups]
         known = [rate for rate in rates if rate is not None]
         decays = [_number(group.get("weight_decay")) for group in optimizer.param_groups]
@@ -305,16 +305,16 @@ class StepObserver:
         self._has_stepped = True
         return rows
 
-    def _told(
+    def _held_rows(
         self, of: _Optimizer, held: Sequence[Tensor], number: int, graph_task: int
     ) -> Iterator[StepRow]:
-        """What the optimizer holds, where that is not what was told last."""
+        """What the optimizer holds, where that is not what was reported last."""
         wants = tuple(one.requires_grad for one in held)
         facts = of.identities, wants, of.had_grad
-        if facts == of.told:
+        if facts == of.reported:
             return
-        is_new = of.told is None or of.told[0] != of.identities
-        of.told = facts
+        is_new = of.reported is None or of.reported[0] != of.identities
+        of.reported = facts
         if is_new:
             self._ever_held.update(of.identities)
             of.names = [self._names.parameter(one) or "" for one in held]

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _MOST: Final = 2_000
 """Leaves that are followed; those of a model that nobody trains are no fault of its optimizer."""
-_TOLD: Final = 2
+_FROM_PASS: Final = 2
 """Passes from which on a leaf is written down: what is made anew for each pass never is."""
 _FEW: Final = 32
-"""Elements that tell whether somebody moves a leaf."""
+"""Elements that show whether somebody moves a leaf."""
 
 
 class Reached(NamedTuple):
@@ -89,8 +89,10 @@ class UnheldLeaves:
             self._number += 1
         found.passes += 1
         found.is_moved |= state != found.first
-        if found.passes >= _TOLD and (found.passes < 8 or found.passes & (found.passes - 1) == 0):
-            if found.passes == _TOLD and not leaf.name:
+        if found.passes >= _FROM_PASS and (
+            found.passes < 8 or found.passes & (found.passes - 1) == 0
+        ):
+            if found.passes == _FROM_PASS and not leaf.name:
                 found.attribute = attribute_of(variable, self._modules())
             is_parameter = isinstance(variable, Parameter)
             what = leaf.name, found.attribute, is_parameter, found.shape

@@ -102,7 +102,7 @@ def _section(group: FailureGroup) -> str:
 
 
 def _whose(group: FailureGroup) -> str:
-    """Of which test an answer is that stands for several."""
+    """Of which test an answer is that holds for several."""
     if len(group.failures) == 1:
         return ""
     return f' <span class="faint">(so in {escaped(named(group.first))})</span>'

@@ -27,7 +27,7 @@ MOST_TEXT: Final = 20_000
 
 
 class PrintedText(NamedTuple):
-    """What is in the page besides what everybody is told."""
+    """What is in the page besides what everybody is shown."""
 
     source: Sequence[tuple[int, str]]
     """Lines around that of the verdict, with their numbers."""

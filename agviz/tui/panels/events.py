@@ -83,7 +83,7 @@ class Events(LineList):
             self.line_count = view.recording.event_count
         if is_new or (before is not None and before.moment is not view.moment):
             self._go_to_playhead()
-        self._tell()
+        self._show_position()
 
     def filter(self, which: Filter | None) -> None:
         """List only some events, once they are found; None: all."""
@@ -93,7 +93,7 @@ class Events(LineList):
         if self.view is not None:
             self.line_count = self.view.recording.event_count if which is None else 0
             self._go_to_playhead()
-            self._tell()
+            self._show_position()
         self.redraw()
 
     def show_filtered(self, which: Filter, seqs: Sequence[int]) -> None:
@@ -102,7 +102,7 @@ class Events(LineList):
             self._seqs = seqs
             self.line_count = len(seqs)
             self._go_to_playhead()
-            self._tell()
+            self._show_position()
             self.redraw()
 
     def go_to(self, offset: int, seq: int) -> None:
@@ -127,7 +127,7 @@ class Events(LineList):
         seq = -1 if moment.event is None else moment.event.seq
         self.go_to(max(0, moment.position - 1), seq)
 
-    def _tell(self) -> None:
+    def _show_position(self) -> None:
         view = self.shown
         text = f"{view.moment.position:,} of {plural(view.recording.event_count, 'event')}"
         if self._filter is not None:

@@ -61,7 +61,7 @@ class RankLanes(LineList):
         " │ is where all ranks have joined a collective.\n\n"
         "Where there are more ranks than lines, those whose work differs most from that of the"
         " others are shown; of the others, the ones with the least, the median and the most"
-        " stand for all. Space shows every rank.\n\n"
+        " represent all. Space shows every rank.\n\n"
         "Enter opens the ordinary view on the rank under the cursor, at this pass; backspace leads"
         " back here."
     )

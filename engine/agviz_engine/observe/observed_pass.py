@@ -566,7 +566,7 @@ class ObservedPass:
 
 
 def _identity(gradient: Tensor) -> tuple[int, int]:
-    """Tells whether a gradient that is alive is another, or was written to."""
+    """Differs where a gradient that is alive is another, or was written to."""
     try:
         return id(gradient), gradient._version
     except RuntimeError:  # one made in inference mode has no version
