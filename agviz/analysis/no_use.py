@@ -47,6 +47,7 @@ _MAY_BE_MEANT: Final = frozenset(
 _OF_ZEROS: Final = frozenset({Cause.DEAD_ACTIVATION, Cause.FLAT, Cause.UNDERFLOW, Cause.VANISHED})
 """Causes that last until the program is changed. A term weighted by zero may be meant, and so may
 a mask, and a hook."""
+_CANCELLED: Final = frozenset({Cause.CANCELLED, Cause.FAINT_MEETING})
 _FACTOR: Final = Cause.ZERO_FACTOR
 """It lasts where several factors are zero, and each leaves the others without a gradient."""
 _SHARE_FAINT: Final = 0.25
@@ -199,8 +200,9 @@ def no_use(trace: Trace) -> NoUse | None:
     ]
     if sum(row.cause is _FACTOR for row in zeros) == 1:
         zeros = [row for row in zeros if row.cause is not _FACTOR]
-    if not zeros and answer.trained == [row for row in lasting if row.cause is Cause.CANCELLED]:
-        zeros = answer.trained  # of some parameters that may be chance, of all it is not
+    if not zeros:
+        matrices = {row.name for row in rows if len(row.shape) > 1}
+        zeros = _cancelled(answer.trained, lasting, matrices)
     faint = [row for row in lasting if row.gradient == "faint" and row.cause is Cause.FAINT]
     if len(faint) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
         faint = []
@@ -227,6 +229,25 @@ def no_use(trace: Trace) -> NoUse | None:
         of=len(answer.trained),
         is_from_first=is_from_first,
     )
+
+
+def _cancelled(
+    trained: Sequence[GradientRow], lasting: Sequence[GradientRow], matrices: set[str]
+) -> list[GradientRow]:
+    """Those whose gradients cancel in pass after pass: all, or all of a module that has weights.
+
+    Of single parameters that may be chance, or what a normalisation behind a bias makes of it.
+    """
+    rows = [row for row in lasting if row.cause in _CANCELLED]
+    if rows == list(trained):
+        return rows
+    others = {_module(row) for row in trained if row not in rows}
+    weighty = {_module(row) for row in rows if row.parameter in matrices}
+    return [row for row in rows if _module(row) in weighty - others]
+
+
+def _module(row: GradientRow) -> str:
+    return row.parameter.partition(".")[0]
 
 
 def _stepping(trace: Trace, passes: Sequence[int]) -> set[int]:
