@@ -33,7 +33,7 @@ KINDS = {
     "not clipped", "not held",
     "not scaled", "rate 0", "rate falls", "rate infinite", "rate squared", "rebound", "replaced",
     "set back", "spoilt", "stepped again", "still", "still scaled", "swings", "thrown away",
-    "no statistics", "too slow", "unfrozen", "unregistered", "weighed",
+    "no statistics", "too slow", "undetached", "unfrozen", "unregistered", "weighed",
 }  # fmt: skip
 
 

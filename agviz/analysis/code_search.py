@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.traces.rows import Frame
@@ -48,6 +49,52 @@ def container_name(target: ast.expr) -> str:
 def targets_of(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[ast.expr]:
     """What a statement assigns to."""
     return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def own_name(node: ast.expr) -> str:
+    """The last name of a variable, an attribute or an entry: ``lr`` of ``args.lr``; or empty."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str() as name)):
+            return name
+    return ""
+
+
+def values_named(tree: ast.AST, name: str) -> Iterator[float]:
+    """Numbers that a file gives to a name; NaN for anything else but what has the same name.
+
+    By assignments, defaults, entries of dictionaries, keywords of calls, options of argparse.
+    """
+    for node in ast.walk(tree):
+        for value in _given_to(node, name):
+            if isinstance(value, ast.Constant) and isinstance(value.value, int | float):
+                yield float(value.value)
+            elif own_name(value) != name:
+                yield math.nan
+
+
+def _given_to(node: ast.AST, name: str) -> Iterator[ast.expr]:
+    match node:
+        case ast.Assign(value=value) | ast.AugAssign(value=value) | ast.AnnAssign(value=value):
+            if value is not None and name in map(own_name, targets_of(node)):
+                yield value
+        case ast.arguments():
+            by_place = [*node.posonlyargs, *node.args]
+            given = [*zip(reversed(by_place), reversed(node.defaults), strict=False)]
+            by_word = zip(node.kwonlyargs, node.kw_defaults, strict=True)
+            given += [(each, value) for each, value in by_word if value is not None]
+            yield from (value for each, value in given if each.arg == name)
+        case ast.Dict():
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and key.value == name:
+                    yield value
+        case ast.Call(keywords=words):
+            is_option = called_name(node).endswith("add_argument") and any(
+                isinstance(each, ast.Constant) and each.value == f"--{name}" for each in node.args
+            )
+            yield from (word.value for word in words if word.arg == name)
+            yield from (word.value for word in words if is_option and word.arg == "default")
 
 
 def takes_from(node: ast.AST, name: str, methods: Collection[str]) -> bool:

@@ -96,6 +96,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *modes.frozen_in_training(run),
         *mistaken.sharing(run),
         *mistaken.swapped(run),
+        *mistaken.undetached(run),
         *mistaken.without_statistics(run),
         *hooking.written(run),
         *rates.rates(run),

@@ -382,8 +382,12 @@ def _unfrozen(run: RunSteps) -> StepFinding | None:
 
 
 def _left_out(run: RunSteps) -> StepFinding | None:
-    """A minority that belongs to what is held: part of a module, one of several alike, the end."""
+    """A minority that belongs to what is held.
+
+    Part of a module, one of several alike, the end, or what is no matrix beside all that are.
+    """
     named = [row.name for row in run.unheld if row.name]
+    lines = [row.name for row in run.unheld if row.name and len(row.shape) < 2]  # no matrices
     held = {row.name for each in run.optimizers for row in each.held if row.name}
     if not named or len(named) > len(held):
         return None
@@ -398,6 +402,8 @@ def _left_out(run: RunSteps) -> StepFinding | None:
         why = "modules of the same kind before them are held"
     elif is_last and len(named) < len(held):
         why = f"all {len(held):,} before them are held"
+    elif len(lines) == len(named) < len(held):
+        why = "all weights with two dimensions or more are held"
     else:
         return None
     each = run.optimizers[0]

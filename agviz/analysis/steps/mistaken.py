@@ -7,6 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.evidence import base_name
 from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.analysis.steps.finding import StepFinding, listed
@@ -110,6 +111,37 @@ def swapped(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             return
+
+
+def undetached(run: RunSteps) -> Iterator[StepFinding]:
+    """Sums ``z + (q - z)`` whose difference has a graph: what z gets of both ways is zero."""
+    last = run.passes[-1] if run.passes else None
+    if last is None or last.nodes > _MOST_OPS:
+        return
+    names = [base_name(label.name) for label in run.trace.node_labels(last.id, 0, last.nodes)]
+    if not {"Add", "Sub"} <= set(names):
+        return
+    ways: dict[int, dict[int, tuple[int, int]]] = {}
+    for edge in run.trace.edges(last.id):
+        ways.setdefault(edge.producer, {})[edge.output] = edge.consumer, edge.slot
+    for index, name in enumerate(names):
+        parts = list(ways.get(index, {}).values()) if name == "Add" else []
+        for difference, _ in parts:
+            taken = ways.get(difference, {}).get(1) if names[difference] == "Sub" else None
+            if taken is not None and len(ways[difference]) == len(parts) == 2 and taken in parts:
+                yield StepFinding(
+                    kind="undetached",
+                    heading="z + (q - z) without detach is q: z gets no gradient through it",
+                    frame=run.trace.node(last.id, index).frame,
+                    paragraph=(
+                        "What this line adds to z is a difference from which z is taken, and both"
+                        " have a graph: the two gradients that z gets cancel, and all of it goes to"
+                        f" q, of {run.trace.node(last.id, ways[difference][0][0]).short_name}."
+                        " For a straight-through estimator write z + (q - z).detach(): the value"
+                        " of q, and the gradient to z."
+                    ),
+                )
+                return
 
 
 def without_statistics(run: RunSteps) -> Iterator[StepFinding]:

@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, targets_of
+from agviz.analysis.code_search import own_name, parsed, values_named
 from agviz.analysis.faint import Faintness
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
@@ -246,17 +246,13 @@ def _loaded(run: RunSteps, each: Stepping, schedules: Sequence[Frame]) -> StepFi
 def _written(run: RunSteps, each: Stepping) -> float:
     """The learning rate that is written where an optimizer is made; 0: no number is.
 
-    A name counts that the file gives a number once.
+    A name, an attribute or a key counts to which the file gives one number only.
     """
     given = _given(run, each)
-    if isinstance(given, ast.Name) and each.made is not None:
-        values = [
-            node.value
-            for node in ast.walk(parsed(run.trace.source(each.made.file)))
-            if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign)
-            and any(ast.unparse(target) == given.id for target in targets_of(node))
-        ]
-        given = values[0] if len(values) == 1 else None
+    name = "" if given is None else own_name(given)
+    if name and each.made is not None:
+        values = set(values_named(parsed(run.trace.source(each.made.file)), name))
+        return values.pop() if len(values) == 1 else 0.0
     value = given.value if isinstance(given, ast.Constant) else None
     return float(value) if isinstance(value, int | float) else 0.0
 
