@@ -4,7 +4,8 @@ Note [Below zero on purpose]
 The negative logarithm of a density, a policy's loss and a critic's are negative and no fault. What
 has a least value falls more and more slowly towards it; so a loss is told that falls in each third
 of the run at least as far as in the third before, to many times of what it was. Where several
-optimizers step, or several lines call backward, one loss may be the other's opponent.
+optimizers step, one loss may be the other's opponent, which gives way for a while: it has to fall
+beyond what an opponent that is held in bounds gives.
 """
 
 from __future__ import annotations
@@ -30,27 +31,48 @@ _MOST: Final = 1_000
 """Passes looked at, the last ones."""
 _TIMES: Final = 100.0
 """Of the largest loss of the first passes: so low the last ones are."""
+_LOW: Final = -1e3
+"""So low at least the last ones are where another optimizer steps, too."""
 _FALLING: Final = 0.75
 """Share of the passes in which it falls."""
+_FALLING_OPPOSED: Final = 0.6
 
 
 def falling(run: RunSteps) -> Iterator[StepFinding]:
     """A loss without a least value, as of a sign that is wrong."""
-    if len(run.optimizers) != 1 or len(run.passes) < _FEWEST:
+    if not run.optimizers or len(run.passes) < _FEWEST:
         return
     stop = run.first_wrong
-    ids = [each for each in run.passes.ids if stop is None or each < stop][-_MOST:]
-    losses = [run.losses.get(each, math.nan) for each in ids]
-    if not _falls(losses):  # to ask for lines is dear
+    known = [each for each in run.passes.ids if stop is None or each < stop][-_MOST:]
+    is_one = len(run.optimizers) == 1
+    every = [run.losses.get(each, math.nan) for each in known]
+    if not (_falls(every) if is_one else min(every) < _LOW):  # to ask for lines is dear
         return
-    places = {run.trace.call_site(each)[-1:] for each in ids}
-    if len(places) != 1:
+    places: dict[tuple[Frame, ...], list[int]] = {}
+    for task in known:
+        places.setdefault(tuple(run.trace.call_site(task)[-1:]), []).append(task)
+    if is_one and len(places) != 1:
         return
+    for ids in places.values():
+        losses = [run.losses.get(each, math.nan) for each in ids]
+        if _falls(losses, is_opposed=not is_one):
+            yield _fallen(run, ids, losses)
+            return
+
+
+def _fallen(run: RunSteps, ids: Sequence[int], losses: Sequence[float]) -> StepFinding:
     called = visible(run.trace.call_site(ids[-1]))
-    each = run.optimizers[0]
+    after = {taken.graph_task: each for each in run.optimizers for taken in each.steps}
+    each = after.get(ids[-1], run.optimizers[0])
     shown = ", ".join(f"{losses[place * (len(losses) - 1) // 4]:.3g}" for place in range(5))
     where = "" if called is None else f" Backward is called at {called.file}:{called.line}."
-    yield StepFinding(
+    bound = (
+        ""
+        if len(run.optimizers) == 1
+        else " Where clipped weights or a penalty are to bound it, look whether these are of the"
+        " network that this loss trains."
+    )
+    return StepFinding(
         kind="falls",
         heading=f"the loss falls below 0, faster and faster: to {number(losses[-1])}",
         frame=(None if called is None else _given(run.trace, called)) or called,
@@ -59,15 +81,20 @@ def falling(run: RunSteps) -> Iterator[StepFinding]:
             " more slowly the nearer it comes; nothing seems to bound this one from below. Look at"
             " its sign: what is to become large (a log-likelihood, an ELBO, a reward) needs a minus"
             " before backward, and a distance that is to grow needs a margin."
-            f"{where}"
+            f"{bound}{where}"
         ),
         evidence=(f"in {len(losses):,} passes",),
-        first_pass=stop,
+        first_pass=run.first_wrong,
     )
 
 
-def _falls(losses: Sequence[float]) -> bool:
-    """Note [Below zero on purpose]."""
+def _falls(losses: Sequence[float], *, is_opposed: bool = False) -> bool:
+    """Note [Below zero on purpose].
+
+    Args:
+        losses: one of each pass.
+        is_opposed: whether what another optimizer trains may make it rise.
+    """
     if len(losses) < _FEWEST or not all(map(math.isfinite, losses)):
         return False
     third = len(losses) // 3
@@ -75,9 +102,12 @@ def _falls(losses: Sequence[float]) -> bool:
     first, second, last = (before - after for before, after in itertools.pairwise(ends))
     if not 0 < first <= second <= last:
         return False
-    began = max(abs(loss) for loss in losses[: max(3, len(losses) // 10)])
-    falls = sum(after < before for before, after in itertools.pairwise(losses))
-    return losses[-1] < -_TIMES * began and falls >= _FALLING * (len(losses) - 1)
+    few = 3 if is_opposed else max(3, len(losses) // 10)
+    least = -_TIMES * max(abs(loss) for loss in losses[:few])
+    share = sum(after < before for before, after in itertools.pairwise(losses)) / (len(losses) - 1)
+    if is_opposed:
+        return losses[-1] < min(least, _LOW) and share >= _FALLING_OPPOSED
+    return losses[-1] < least and share >= _FALLING
 
 
 def _given(trace: Trace, called: Frame) -> Frame | None:

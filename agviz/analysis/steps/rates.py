@@ -52,7 +52,7 @@ _LEAP: Final = 10.0
 _EXPLODED: Final = 1e3
 """Times its norm behind the loss: so far a gradient has grown that explodes."""
 _EXPLODED_THROUGHOUT: Final = 1e6
-"""The same, where it is so from the first pass to the last and everything stays finite."""
+"""The same, before any step, where everything stays finite."""
 _CLIPPED: Final = 10.0
 """So much less the step may have found: more were taken away in between."""
 _MOST_LEAVES: Final = 200
@@ -419,7 +419,10 @@ def _leap(run: RunSteps) -> StepFinding | None:
 
 
 def exploding(run: RunSteps) -> Iterator[StepFinding]:
-    """Gradients that grow step by step from the first pass to the last, though all are finite."""
+    """Gradients that grow step by step from the first pass to the last, though all are finite.
+
+    Most in the first pass, before any step: a training may bring it down, at a price.
+    """
     if run.first_wrong is not None or not (run.optimizers and run.passes):
         return
     first, last = run.passes[0].id, run.passes[-1].id
@@ -428,7 +431,7 @@ def exploding(run: RunSteps) -> Iterator[StepFinding]:
     gradient = math.hypot(*(row.gradient or 0.0 for row in sample))
     if each is None or gradient < _EXPLODED:  # so that few passes are read for nothing
         return
-    if _explosion(run, each, last, math.inf, "", _EXPLODED_THROUGHOUT) is None:
+    if _explosion(run, each, last, math.inf, "") is None:
         return
     then = f"before any step, and so it still does in backward pass {last}"
     found = _explosion(run, each, first, gradient, then, _EXPLODED_THROUGHOUT)
@@ -460,9 +463,10 @@ def _explosion(
     faintness = Faintness(flow)
     leaves = itertools.islice(run.trace.leaves(graph_task), _MOST_LEAVES)
     ways = [grown for leaf in leaves if (grown := faintness.grown(leaf)) is not None]
-    grown = max(ways, key=lambda grown: grown.last / grown.first, default=None)
-    if grown is None or not least * grown.first <= grown.last <= _CLIPPED * gradient:
+    ways = [one for one in ways if least * one.first <= one.last <= _CLIPPED * gradient]
+    if not ways:
         return None
+    grown = max(ways, key=lambda one: (one.steps, one.last / one.first))
     times = (grown.last / grown.first) ** (1 / grown.steps)
     weights = flow.weights(grown.node.index)
     again = next((leaf.parameter for leaf, uses in weights if uses >= grown.steps), None)

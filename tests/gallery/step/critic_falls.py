@@ -1,4 +1,7 @@
-"""A critic's loss falls without end, as its opponent stands still: that is its game."""
+"""A critic's loss falls without end: neither its weights nor its gradient are held in bounds.
+
+finding: falls
+"""
 
 import torch
 from torch import nn
@@ -11,7 +14,7 @@ def program() -> None:
     of_generator = torch.optim.Adam(generator.parameters(), lr=1e-4)
     for step in range(60):
         fake = generator(torch.randn(32, 2))
-        loss = critic(fake.detach()).mean() - critic(torch.randn(32, 2) + 4).mean()
+        loss = critic(fake.detach()).mean() - critic(torch.randn(32, 2) + 4).mean()  # cause
         of_critic.zero_grad()
         loss.backward()
         of_critic.step()
