@@ -294,6 +294,33 @@ def _of_noise(out: Tensor) -> Tensor:
     return nn.functional.cross_entropy(out, torch.randint(0, 4, (16,)))
 
 
+@pytest.mark.parametrize("detaches", [False, True])
+def test_a_policy_whose_ratio_cancels_is_found(tmp_path: Path, *, detaches: bool) -> None:
+    """The value beside it learns all the same."""
+    policy, value = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD([*policy.parameters(), *value.parameters()], lr=0.1)
+
+    def collect(x: Tensor) -> Tensor:
+        return policy(x).log_softmax(-1)[:, 0]
+
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        for _ in range(8):
+            x = torch.randn(4, 4)
+            old = collect(x).detach() if detaches else collect(x)
+            ratio = (policy(x).log_softmax(-1)[:, 0] - old).exp()  # now
+            loss = (value(x) - 1).square().mean() - (ratio * torch.randn(4)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        found = verdicts(trace)[0]
+    assert found.is_found is not detaches
+    if not detaches:
+        assert found.source.endswith("# now")
+        assert "detach it or compute it under no_grad" in found.paragraph
+        assert found.paragraph.count("test_no_use.py:") == 2
+
+
 def test_units_that_die_of_weights_that_start_too_small_are_told_as_that(tmp_path: Path) -> None:
     torch.manual_seed(1)
     verdict = trained(tmp_path / "t.agviz", _mlp(9, 0.03), _of_noise)

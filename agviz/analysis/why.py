@@ -97,6 +97,11 @@ _FUNCTIONAL: Final = (
     " functional.linear and the like."
 )
 _EQUAL_TERMS: Final = "Look at what makes the terms equal: weights, indices, what is subtracted."
+_MOST_USES: Final = 2
+_OF_USES: Final = (
+    "and what comes through one use cancels what comes through the others. Where a use is to be a"
+    " constant, as an old log-probability or a target, detach it or compute it under no_grad."
+)
 _OVER_MORE: Final = (
     "Normalise over more than one value (fewer groups, a larger map), or leave the norm out there."
 )
@@ -389,7 +394,26 @@ class _Why:
             return row._replace(reason=f"{row.reason}: {constant}", advice=advice)
         if shut is None and faint.cause is Cause.FAINT:
             return self._of_small_weights(row, found, faint)
-        return row
+        return self._of_uses(row, graph_task, node)
+
+    def _of_uses(self, row: GradientRow, graph_task: int, leaf: NodeRow) -> GradientRow:
+        """The row of a parameter of which the gradients of several uses cancel."""
+        uses = self._uses_apart(graph_task, leaf) if leaf.is_leaf else []
+        if not uses:
+            return row
+        said = f"It is used through {' and '.join(map(str, uses[:_MOST_USES]))}, {_OF_USES}"
+        return row.at(uses[-1])._replace(advice=said)
+
+    def _uses_apart(self, graph_task: int, leaf: NodeRow) -> list[Frame]:
+        """Where the stacks of what uses a parameter part, from the line of the use outwards."""
+        flow = self._vanishing.flow(graph_task)
+        users = [flow.nodes[edge.producer] for edge in flow.edges_into(leaf.index)]
+        stacks = [[each for each in node.stack if not each.hidden][::-1] for node in users]
+        for frames in zip(*stacks, strict=False):
+            found = list(dict.fromkeys(frames))
+            if len(found) > 1:
+                return found
+        return []
 
     def _of_small_weights(self, row: GradientRow, found: _Found, faint: Faint) -> GradientRow:
         """The row of a gradient that fell, where it is weights that made it fall.
@@ -600,8 +624,9 @@ class _Why:
         """The row with another line or advice than its cause alone gives."""
         if end.cause is Cause.DEAD_ACTIVATION and is_bounded(row.node_name):
             row = row._replace(advice=_BOUNDED)
-        elif end.cause is Cause.CANCELLED and end.output >= 0:
-            row = row._replace(advice=_EQUAL_TERMS)
+        elif end.cause is Cause.CANCELLED and (end.output >= 0 or end.node.is_leaf):
+            row = row._replace(advice=_EQUAL_TERMS if end.output >= 0 else row.advice)
+            row = self._of_uses(row, end.graph_task, end.node)
         elif end.cause is Cause.HOOK and row.frame is None:
             defined = definition(self._trace, end.hook)
             row = row.at(only_return(self._trace, defined) or defined)
