@@ -74,6 +74,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
 def _found(trace: Trace) -> list[StepFinding]:
     run = RunSteps(trace)
     early = list(scaling.unscaled_too_early(run))
+    restored = list(restoring.restores_nothing(run))
     causes = [
         *idling.idle(run),
         *(
@@ -101,11 +102,12 @@ def _found(trace: Trace) -> list[StepFinding]:
         *hooking.written(run),
         *rates.rates(run),
         *decaying.decaying(run),
+        *([] if restored else decaying.multiplied(run)),
         *rebinding.rebound(run),
         *remaking.made_anew(run),
         *remaking.left_behind(run),
         *repeating.stepped_again(run),
-        *restoring.restores_nothing(run),
+        *restored,
         *restoring.pulled_back(run),
         *still.still(run),
         *spoiling.never_steps(run),

@@ -1,7 +1,8 @@
-"""Weight decay that pulls weights to nothing before gradients can hold them."""
+"""Weights that are pulled to nothing before gradients can hold them: by a decay, or a write."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,12 @@ _ADDED: Final = 0.1
 """Times a weight, added to its gradient; usual is 1e-2 at most."""
 _LEFT: Final = 0.5
 """Of a norm. Where so little is left of the loss, something is learnt all the same."""
+_MULTIPLIED: Final = 0.995
+"""Of a norm, what is left from step to step at most where something else multiplies by it."""
+_ALIKE: Final = 0.01
+"""By which that may differ, between parameters and between steps."""
+_BESIDE: Final = 4.0
+"""Times what the step changed, that was written besides."""
 _DECOUPLED: Final = "AdamW"
 _ADDING: Final = frozenset({"Adam", "Adamax", "NAdam", "RAdam", "RMSprop", "SGD"})
 """Optimizers that add the decay to the gradient."""
@@ -72,6 +79,47 @@ def decaying(run: RunSteps) -> Iterator[StepFinding]:
                 f" {number(last)} only. Take a weight_decay that is smaller by powers of ten."
             ),
         )
+
+
+def multiplied(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers behind whose first steps weights are multiplied by one number below 1.
+
+    Later, gradients hold against it.
+    """
+    for each in run.optimizers:
+        factors = _factors(each)
+        if len(factors) < _FEWEST or max(factors) > min(_MULTIPLIED, min(factors) + _ALIKE):
+            continue
+        lines = calls(run.trace, each.stepped, lambda _, name: name.endswith(".mul_"))
+        yield StepFinding(
+            kind="multiplied",
+            heading=f"something else multiplies what {each.name} holds after each of its steps",
+            frame=lines[0] if len({line.line for line in lines}) == 1 else each.stepped,
+            paragraph=(
+                f"From step to step the norm of weights is {number(median(factors))} of what it"
+                f" was, in each of the first {_FEWEST} alike, and they were written after the step."
+                " An average of weights does that whose copy shares their"
+                " memory: state_dict() and detach() give the memory itself. Keep p.detach().clone()"
+                " there; for a weight decay, take that of the optimizer."
+            ),
+        )
+        return
+
+
+def _factors(each: Stepping) -> list[float]:
+    """What was left of weights at each of the first steps, beside what these changed."""
+    weights = {row.name for row in each.held if row.name and len(row.shape) > 1}
+    factors: list[float] = []
+    for last, taken in itertools.pairwise(each.steps[: _FEWEST + 1]):
+        before = {row.parameter: row for row in last.sample}
+        for row in taken.sample:
+            then = before.get(row.parameter)
+            if row.parameter not in weights or then is None or not then.norm or row.norm is None:
+                continue
+            if row.net is None or then.change is None or row.net < _BESIDE * then.change:
+                return []
+            factors.append(row.norm / then.norm)
+    return factors
 
 
 def _shrunk(each: Stepping, rate: float, decay: float) -> list[tuple[str, float, float]]:
