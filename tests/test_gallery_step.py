@@ -32,7 +32,8 @@ KINDS = {
     "left behind", "made anew", "made in forward", "mixed", "multiplied", "never steps",
     "no gradient",
     "not clipped", "not held",
-    "not scaled", "rate 0", "rate falls", "rate infinite", "rate squared", "rebound", "replaced",
+    "not scaled", "piecewise linear",
+    "rate 0", "rate falls", "rate infinite", "rate squared", "rebound", "replaced",
     "set back", "spoilt", "stepped again", "still", "still scaled", "swings", "thrown away",
     "no statistics", "too slow", "undetached", "unfrozen", "unregistered", "weighed",
 }  # fmt: skip

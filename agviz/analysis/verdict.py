@@ -39,6 +39,7 @@ from agviz.analysis.source import source_line
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
+from agviz.analysis.zero_derivative import zero_derivative
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
 from agviz_engine.events import NO_GRAPH_TASK
@@ -139,7 +140,7 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
         elif shut is not None:
             found = [of_failure(shut, trace), *found]
     if not found and graph_task is None:
-        may_be_meant = moving_target(trace) or cut_recurrence(trace)
+        may_be_meant = moving_target(trace) or cut_recurrence(trace) or zero_derivative(trace)
         found = [of_failure(may_be_meant, trace, Outcome.CANT_TELL)] if may_be_meant else []
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]

@@ -33,6 +33,7 @@ from agviz.analysis.steps import (
     weighing,
 )
 from agviz.analysis.steps.run import RunSteps
+from agviz.analysis.zero_derivative import second_derivatives
 from agviz.words.units import backward_passes
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ _OF_A_PART: Final = frozenset(
     {
         *("after the mean", "divided again", "flagged", "frozen", "frozen by name"),
         *("frozen, moved", "held twice", "made in forward", "no statistics", "not clipped"),
-        *("not held", "rebound", "restores nothing", "sharing", "still", "swapped", "unfrozen"),
-        *("unregistered", "weighed"),
+        *("not held", "piecewise linear", "rebound", "restores nothing", "sharing", "still"),
+        *("swapped", "unfrozen", "unregistered", "weighed"),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -119,6 +120,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *weighing.after_mean(run),
         *dividing.divided_again(run),
         *below_zero(run),
+        *second_derivatives(run),
     ]
     if not any(found.kind in {"replaced", "unregistered", "frozen"} for found in causes):
         causes += holding.without_gradient(run)
