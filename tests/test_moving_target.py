@@ -117,6 +117,11 @@ def of_a_reconstruction() -> Tensor:
     return functional.mse_loss(NET(BACK(code)), code)
 
 
+def of_data_with_a_gradient() -> Tensor:
+    points = states().requires_grad_()
+    return functional.mse_loss(NET(points), points[:, :3].square())
+
+
 def told(loss: Callable[[], Tensor], path: Path) -> Verdict:
     torch.manual_seed(0)
     optimizer = torch.optim.SGD(NET.parameters(), lr=0.01)
@@ -149,7 +154,7 @@ def test_a_target_that_is_predicted(loss: Callable[[], Tensor], tmp_path: Path) 
     "loss",
     [
         *(detached, of_a_target_network, of_two_views, smooth, of_triplets, of_two_networks),
-        *(of_a_stopped_view, held_apart, of_a_reconstruction),
+        *(of_a_stopped_view, held_apart, of_a_reconstruction, of_data_with_a_gradient),
     ],
 )
 def test_a_target_that_is_not_or_that_is_meant_to_be(
