@@ -28,7 +28,7 @@ KINDS = {
     "after the mean", "always skipped", "buffer", "cleared", "clipped", "decays",
     "diverges", "falls", "flagged", "frozen", "frozen by name", "frozen, moved", "given back",
     "held twice",
-    "hook writes", "horizon", "kept",
+    "hook writes", "horizon", "kept", "late binding",
     "left behind", "made anew", "made in forward", "mixed", "multiplied", "never steps",
     "no gradient",
     "not clipped", "not held",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import runpy
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -79,9 +80,10 @@ def test_what_was_saved_or_released_is_named(program: Program, tmp_path: Path) -
         assert found.saved.name == program.one("saved")
         assert found.saved.parameter == (program.one("parameter") or "")
         assert found.saved.version > found.saved.expected
-        if program.name == "optimizer_step_between":
+        assert (found.carried and found.carried.name) == program.one("carried")
+        if found.step is not None:
             assert line_of(found) == program.cause
-            assert "The step of Adam at" in found.paragraph
+            assert f"The step of {found.step.optimizer} at" in found.paragraph
         else:
             assert "--check-forward" in found.paragraph
             assert found.frame == found.node.frame
@@ -97,10 +99,12 @@ def test_the_line_that_modified_it_is_named(
     assert f"{program.path.name}:{program.cause} in " in found.paragraph
     if isinstance(found, InplaceModification):
         assert len(found.changes) == 1
+        assert (found.carried and found.carried.name) == program.one("carried")
         assert found.saved is not None
         assert found.saved.memory >= 0
         assert "--check-forward" not in found.paragraph
     assert (program.name == "optimizer_step_between") == ("optimizer's step" in found.paragraph)
+    assert (program.one("carried") is None) == ("Carry " not in found.paragraph)
 
 
 @pytest.mark.parametrize("culprit", ["step", "write"])
@@ -125,6 +129,73 @@ def test_a_step_is_named_only_where_it_came_between(culprit: str, tmp_path: Path
     assert isinstance(found, InplaceModification)
     assert (found.step is not None) == (culprit == "step")
     assert ("No optimizer had stepped since" in found.paragraph) == (culprit == "write")
+
+
+LOOP = """
+import torch
+from torch import nn
+
+trunk, head = nn.Linear(3, 3), nn.Linear(3, 3)
+optimizer = torch.optim.SGD([*trunk.parameters(), *head.parameters()], lr=0.1)
+x = torch.randn(2, 3)
+h = trunk(trunk(x)).tanh()
+for step in range(3):
+    {}
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("turn", "carried"),
+    [
+        ("h = head(h).tanh(); h.sum().backward(retain_graph=True)", "h"),
+        ("h = trunk(h).tanh(); head(h).sum().backward(retain_graph=True)", "h"),
+        ("out = head(h); h = trunk(out); h.sum().backward(retain_graph=True)", ""),
+        ("head(trunk(x).tanh() + head(h)).sum().backward(retain_graph=True)", None),  # made once
+        ("head(trunk(h)).sum().backward(retain_graph=True)", None),
+    ],
+)
+def test_what_is_carried_on_is_named(turn: str, carried: str | None, tmp_path: Path) -> None:
+    path, program = tmp_path / "t.agviz", tmp_path / "train.py"
+    program.write_text(LOOP.format(turn), encoding="utf-8")
+    torch.manual_seed(0)
+    with (
+        pytest.raises(RuntimeError, match="inplace operation"),
+        agviz.trace(path=path),
+    ):
+        runpy.run_path(str(program))
+    with Trace.open(path) as trace:
+        failed = next(t.id for t in trace.graph_tasks if t.status is GraphTaskStatus.FAILED)
+        found = version_error(trace, failed)
+    assert isinstance(found, InplaceModification)
+    assert (found.carried and found.carried.name) == carried
+    assert (carried is not None) == ("retain_graph=True" in found.paragraph)
+
+
+@pytest.mark.parametrize("is_detached", [True, False])
+def test_a_critic_that_steps_in_the_same_function_is_not_carried_on(
+    is_detached: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.agviz"
+    made, critic = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    steps = [torch.optim.SGD(each.parameters(), 0.1) for each in (critic, made)]
+
+    def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        loss.backward(retain_graph=True)
+        optimizer.step()
+
+    with agviz.trace(path=path):
+        fake = made(torch.randn(2, 3))
+        said = critic(fake)
+        step(steps[0], critic(fake.detach()).sum() if is_detached else said.square().sum())
+        with pytest.raises(RuntimeError, match="inplace operation"):
+            step(steps[1], -said.sum())
+    with Trace.open(path) as trace:
+        found = version_error(trace, trace.graph_tasks[1].id)
+    assert isinstance(found, InplaceModification)
+    assert found.carried is None
+    assert "optimizer's step has to come after" in found.paragraph
 
 
 def by_name(name: str) -> Program:

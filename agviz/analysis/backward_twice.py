@@ -6,9 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from agviz.analysis.memoised import memoised
-from agviz.analysis.place import described, made_at, place
+from agviz.analysis.place import described, place
 from agviz.analysis.put_away import kept_on_object, put_away
-from agviz.traces.rows import NodeStatus, visible
+from agviz.analysis.two_graphs import (
+    called_at,
+    carried_line,
+    earlier_passes,
+    entry_before,
+    is_made_again,
+    meeting,
+    shared_nodes,
+)
+from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -69,10 +78,7 @@ class BackwardTwice:
         """The line that made what an earlier step left, in the function that calls backward."""
         if self.entry is None or self.call is None or self.call != self.first_call:
             return None
-        made = [frame for frame in self.entry[1].stack if not frame.hidden]
-        here = self.call.file, self.call.function
-        inside = [frame for frame in made if (frame.file, frame.function) == here]
-        return next(iter([*inside[-1:], *made[-1:]]), None)
+        return carried_line(self.entry, self.call)
 
     @property
     def heading(self) -> str:
@@ -96,13 +102,9 @@ class BackwardTwice:
         called = ", called by the same line," if is_same else _at(self.first_call)
         yield f"Backward pass {self.first}{called} had released it."
         if self.entry is not None and self.memoised is None:
-            outside, inside = self.entry
-            carried = self._carried
-            within = f", within {carried}" if carried not in {None, inside.frame} else ""
             yield (
                 f"{plural(self.shared, 'node')} of {self.nodes:,} are in both graphs: they come in"
-                f" where {place(outside)}{made_at(outside)} uses what {place(inside)}"
-                f"{made_at(inside)}{within} gave."
+                f" where {meeting(self.entry, self._carried)}."
             )
 
     def _remedy(self) -> str:
@@ -178,15 +180,15 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    first = _released_by(trace, graph_task, node)
-    shared: set[int] = set() if first is None else _shared(trace, graph_task, first)
-    entry = _entry(trace, graph_task, node.index, shared)
+    first = next(iter(earlier_passes(trace, graph_task, node, keep_graph=False)), None)
+    shared: set[int] = set() if first is None else shared_nodes(trace, graph_task, first)
+    entry = entry_before(trace, graph_task, node.index, shared)
     found = BackwardTwice(
         graph_task=graph_task,
         node=node,
-        call=_call(trace, graph_task),
+        call=called_at(trace, graph_task),
         first=first,
-        first_call=None if first is None else _call(trace, first),
+        first_call=None if first is None else called_at(trace, first),
         shared=len(shared),
         nodes=trace.graph_task(graph_task).nodes,
         entry=entry,
@@ -204,69 +206,9 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
         kept = kept_on_object(trace.source(inside.file), inside)
     if kept is not None:
         return replace(found, kept=kept)
-    own = {
-        each.frame
-        for each in trace.nodes(graph_task)
-        if each.sequence_nr is not None and each.index not in shared
-    }
     steps = {trace.optimizer_steps_before(trace.graph_tasks.root(n)) for n in (first, graph_task)}
-    return replace(found, is_carried=len(steps) > 1 or entry[1].frame in own)
-
-
-def _call(trace: Trace, graph_task: int) -> Frame | None:
-    site = trace.call_site(graph_task)
-    return site[-1] if site and not site[-1].hidden else None
-
-
-def _released_by(trace: Trace, graph_task: int, node: NodeRow) -> int | None:
-    """The first graph task that ran the very node and did not keep its graph.
-
-    Threads that do the same give their nodes the same numbers: one that was called by the same
-    thread is more likely to be meant.
-    """
-    failed = trace.graph_task(graph_task)
-    found = []
-    for earlier, index in trace.same_nodes(graph_task, node.index):
-        other, task = trace.node(earlier, index), trace.graph_task(earlier)
-        is_over = other.status is NodeStatus.DONE and not task.keep_graph
-        if is_over and other.stack == node.stack and task.begin_seq < failed.begin_seq:
-            found.append(task)
-    found.sort(key=lambda task: (task.thread != failed.thread, task.begin_seq))
-    return found[0].id if found else None
-
-
-def _shared(trace: Trace, graph_task: int, first: int) -> set[int]:
-    """Nodes of ``graph_task`` that ``first`` has as well, by index; leaves do not count."""
-    known = {_key(node) for node in trace.nodes(first) if node.sequence_nr is not None}
-    return {
-        node.index
-        for node in trace.nodes(graph_task)
-        if node.sequence_nr is not None and _key(node) in known
-    }
-
-
-def _key(node: NodeRow) -> tuple[str, int | None, int]:
-    return node.name, node.sequence_nr, node.topological_nr
-
-
-def _entry(
-    trace: Trace, graph_task: int, node: int, shared: set[int]
-) -> tuple[NodeRow, NodeRow] | None:
-    """The nearest edge before ``node`` that leads into the shared graph."""
-    if not shared:
-        return None
-    producers: dict[int, list[int]] = {}
-    for edge in trace.edges(graph_task):
-        producers.setdefault(edge.consumer, []).append(edge.producer)
-    waiting, seen = [node], {node}
-    for inside in waiting:
-        for outside in producers.get(inside, ()):
-            if outside not in shared:
-                return trace.node(graph_task, outside), trace.node(graph_task, inside)
-            if outside not in seen:
-                seen.add(outside)
-                waiting.append(outside)
-    return None
+    is_carried = len(steps) > 1 or is_made_again(trace, graph_task, entry, shared)
+    return replace(found, is_carried=is_carried)
 
 
 def _at(call: Frame | None) -> str:

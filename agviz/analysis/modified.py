@@ -8,6 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agviz.analysis.place import described, place
+from agviz.analysis.put_away import carried_variable
+from agviz.analysis.two_graphs import (
+    called_at,
+    carried_line,
+    earlier_passes,
+    entry_before,
+    is_made_again,
+    meeting,
+    shared_nodes,
+)
 from agviz.traces.rows import visible
 from agviz.words.shapes import write_shape
 from agviz.words.units import plural
@@ -33,6 +43,40 @@ _AFTER_STEP: Final = (
 _RENORMALISE: Final = frozenset({"embedding", "embedding_bag"})
 """Functions that write to their weight for ``max_norm`` only."""
 _RECORD: Final = "To learn which line modified it, record with --check-forward."
+
+
+class CarriedOn(NamedTuple):
+    """What an earlier pass of the same line left, and kept the graph of."""
+
+    first: int
+    """The last graph task that went through the node before."""
+    entry: tuple[NodeRow, NodeRow]
+    """The node through which the later graph comes into its graph, and the first that it meets."""
+    frame: Frame | None
+    """The line that made what is carried on, as :func:`carried_line` gives it."""
+    name: str
+    """How the program calls that; empty: the line does not show it."""
+
+    @property
+    def sentence(self) -> str:
+        """Which pass kept its graph, and where the later one leads into it."""
+        return (
+            f"Backward pass {self.first}, called by the same line with retain_graph=True, went"
+            f" through it already: the graphs meet where {meeting(self.entry, self.frame)}."
+        )
+
+    @property
+    def remedy(self) -> str:
+        """How to carry it on."""
+        return f"Carry {self.name or 'that'} over by detach(), without retain_graph=True."
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "graph_task": self.first,
+            "entry": [node.index for node in self.entry],
+            "line": None if self.frame is None else str(self.frame),
+        }
 
 
 class StepBetween(NamedTuple):
@@ -71,10 +115,18 @@ class InplaceModification:
     """The step that wrote to it, where that is not among ``changes``; None: not known."""
     last: NodeRow | None
     """The node of the last operation on it that autograd recorded; None where it is not known."""
+    carried: CarriedOn | None = None
+    """What leads into the graph of an earlier pass; None: nothing that is carried on does."""
 
     @property
     def frame(self) -> Frame | None:
-        """The line to look at: the first that modified it; else the one that made the node."""
+        """The line to look at.
+
+        The line that made what is carried on into the next pass, where that is seen; else the first
+        that modified it; else the one that made the node.
+        """
+        if self.carried is not None and self.carried.frame is not None:
+            return self.carried.frame
         found = next((op.frame for op in self.changes if op.frame is not None), None)
         if found is None and self.step is not None:
             found = self.step.frame
@@ -91,7 +143,8 @@ class InplaceModification:
     @property
     def paragraph(self) -> str:
         """What was modified by whom, and what to do."""
-        return " ".join([*self._what(), *self._who(), self._remedy()])
+        carried = [] if self.carried is None else [self.carried.sentence]
+        return " ".join([*self._what(), *self._who(), *carried, self._remedy()])
 
     def _what(self) -> Iterator[str]:
         saved = self.saved
@@ -119,10 +172,9 @@ class InplaceModification:
                 yield f"{plural(more, 'more operation')} modified it after that."
         elif self.step is not None:
             line = "" if self.step.frame is None else f" at {self.step.frame}"
-            yield (
-                f"The step of {self.step.optimizer}{line} wrote to it: it came after the forward"
-                " that made the node, and before this pass."
-            )
+            wrote = f"The step of {self.step.optimizer}{line} wrote to it"
+            when = ": it came after the forward that made the node, and before this pass."
+            yield f"{wrote}{when if self.carried is None else '.'}"
         elif self.is_recorded:
             yield "No torch function of the recorded forward modified it."
         elif self.saved is not None:
@@ -132,6 +184,8 @@ class InplaceModification:
             yield _RECORD
 
     def _remedy(self) -> str:
+        if self.carried is not None:
+            return self.carried.remedy
         op = self.changes[0] if self.changes else None
         if self.step is not None or _is_step(op):
             return _AFTER_STEP
@@ -157,6 +211,8 @@ class InplaceModification:
         if self.step is not None:
             line = self.step.frame or "a line that is not known"
             yield f"modified by the step of {self.step.optimizer} at {line}"
+        if self.carried is not None:
+            yield f"backward pass {self.carried.first} went through the same node"
         yield f"torch says: {self.message}"
 
     def as_json(self) -> dict[str, Any]:
@@ -174,6 +230,7 @@ class InplaceModification:
                 *([] if self.step is None else [self.step.as_json()]),
             ],
             "last_recorded": None if self.last is None else self.last.index,
+            "carried_on": None if self.carried is None else self.carried.as_json(),
             "forward_recorded": self.is_recorded,
             "message": self.message,
         }
@@ -212,7 +269,27 @@ def modified(trace: Trace, graph_task: int, node: NodeRow, message: str) -> Inpl
         has_stepped=any(later is not False for _, later in _steps_before(trace, graph_task, node)),
         step=None if saved is None or changes else _step_between(trace, graph_task, node, saved),
         last=None if saved is None or changes or saved.parameter else _last(trace, node, saved),
+        carried=_carried(trace, graph_task, node),
     )
+
+
+def _carried(trace: Trace, graph_task: int, node: NodeRow) -> CarriedOn | None:
+    """What leads from a pass into the graph that an earlier pass of the same line kept.
+
+    The line that made it has to have run again since: else it was made once for several passes.
+    """
+    call = called_at(trace, graph_task)
+    before = earlier_passes(trace, graph_task, node, keep_graph=True)
+    same = [first for first in before if call is not None and called_at(trace, first) == call]
+    if call is None or not same:
+        return None
+    shared = shared_nodes(trace, graph_task, same[-1])
+    entry = entry_before(trace, graph_task, node.index, shared)
+    if entry is None or not is_made_again(trace, graph_task, entry, shared):
+        return None
+    line = carried_line(entry, call)
+    name = "" if line is None else carried_variable(trace.source(line.file), line)
+    return CarriedOn(same[-1], entry, line, name)
 
 
 def _steps_before(

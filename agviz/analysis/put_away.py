@@ -114,6 +114,38 @@ def kept_on_object(source: Sequence[str], made: Frame) -> PutAway | None:
     return PutAway(Frame(made.file, line, made.function, False, text), name, f".{attribute}")
 
 
+def carried_variable(source: Sequence[str], made: Frame) -> str:
+    """The one variable or attribute that the statement of a line reads and gives a new value.
+
+    Empty: there is none, or there are several.
+
+    Args:
+        source: of the file.
+        made: the line.
+    """
+    scope = _scope(parsed(source), made.line)
+    found = {
+        ast.unparse(target)
+        for each in (() if scope is None else _statements(scope))
+        if isinstance(each, ast.Assign) and _holds(each, made.line)
+        for target in _targets(each)
+        if ast.unparse(target) in {ast.unparse(node) for node in _values(each.value)}
+    }
+    return found.pop() if len(found) == 1 else ""
+
+
+def _targets(statement: ast.Assign) -> Iterator[ast.expr]:
+    """The variables and attributes among what a statement assigns to."""
+    for target in statement.targets:
+        yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+def _values(value: ast.expr) -> Iterator[ast.expr]:
+    for node in ast.walk(value):
+        if isinstance(node, ast.Name | ast.Attribute):
+            yield node
+
+
 def _scope(tree: ast.Module, line: int) -> ast.AST | None:
     """The innermost function around a line, or the module."""
     around = [

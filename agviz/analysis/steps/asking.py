@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.below_zero import below_zero
 from agviz.analysis.steps import (
+    binding,
     clearing,
     decaying,
     discarding,
@@ -44,13 +45,15 @@ if TYPE_CHECKING:
 _OF_A_PART: Final = frozenset(
     {
         *("after the mean", "divided again", "flagged", "frozen", "frozen by name"),
-        *("frozen, moved", "held twice", "made in forward", "no statistics", "not clipped"),
-        *("not held", "piecewise linear", "rebound", "restores nothing", "sharing", "still"),
-        *("swapped", "unfrozen", "unregistered", "weighed"),
+        *("frozen, moved", "held twice", "late binding", "made in forward", "no statistics"),
+        *("not clipped", "not held", "piecewise linear", "rebound", "restores nothing", "sharing"),
+        *("still", "swapped", "undetached", "unfrozen", "unregistered", "weighed"),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
-_WITHOUT_EFFECT: Final = _OF_A_PART - {"held twice", "not clipped", "sharing", "weighed"}
+_WITHOUT_EFFECT: Final = _OF_A_PART.difference(
+    ("held twice", "late binding", "not clipped", "sharing", "weighed")
+)
 """Those of them that make no loss grow, and nothing NaN."""
 
 
@@ -101,6 +104,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *mistaken.undetached(run),
         *mistaken.without_statistics(run),
         *hooking.written(run),
+        *binding.read_late(run),
         *rates.rates(run),
         *decaying.decaying(run),
         *([] if restored else decaying.multiplied(run)),
