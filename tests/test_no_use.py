@@ -301,7 +301,8 @@ def test_a_policy_whose_ratio_cancels_is_found(tmp_path: Path, *, detaches: bool
     optimizer = torch.optim.SGD([*policy.parameters(), *value.parameters()], lr=0.1)
 
     def collect(x: Tensor) -> Tensor:
-        return policy(x).log_softmax(-1)[:, 0]
+        chosen: Tensor = policy(x).log_softmax(-1)[:, 0]
+        return chosen
 
     with agviz.trace(path=tmp_path / "t.agviz"):
         for _ in range(8):

@@ -139,13 +139,17 @@ class LiveGraphs:
     Args:
         stack_of_node: stack of Python that created a node, outermost frame first.
         name_of: name of a parameter; None: not known.
+        counts_from: passes from which on everything alive is counted. Tests make few: with counts
+            from the first on, 500 passes of linear_operator's took a fifth of what agviz took.
     """
 
     def __init__(
         self,
         stack_of_node: Callable[[Any], tuple[Frame, ...]],
         name_of: Callable[[Tensor], str | None],
+        counts_from: int = 1,
     ) -> None:
+        self._counts_from = counts_from
         self._stack_of_node = stack_of_node
         self._name_of = name_of
         self._tokens: list[weakref.ref[_Token]] = []
@@ -233,7 +237,7 @@ class LiveGraphs:
         # To read what another thread writes at this moment may end the process.
         if len(self._threads) > 1:
             return look
-        is_counted = is_doubled(self._passes)
+        is_counted = is_doubled(self._passes) and self._passes >= self._counts_from
         if not look.is_growing and (is_counted or not is_rising(self._looks)):
             return look._replace(holders=self._counted()) if is_counted else look
         if self._searches >= _MOST_SEARCHES or self._passes < _TIMES_LATER * self._searched_at:

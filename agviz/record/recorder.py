@@ -86,6 +86,8 @@ _MOST_BYTES_WAITING: Final = 128 * 1024**2
 """Bytes of copies; a gradient is not copied before the writer has come down to this."""
 _SHARE_OF_VALUES: Final = 0.25
 """Fraction of a file of limited size that copies of gradients may take."""
+_COUNTS_FROM: Final = 4
+"""Passes of a test, before which not everything alive is counted."""
 LEAST_BYTES: Final = 1_000_000
 """Smallest limit of a file's size."""
 
@@ -181,7 +183,9 @@ class Recorder(Instrument):
         files = None if provenance is None else provenance.files
         self._watchdog = Watchdog(self._start_ns, timeout, files)
         self._live_graphs = LiveGraphs(
-            functools.partial(_stack_of_node, provenance), functools.partial(_name_of, names)
+            functools.partial(_stack_of_node, provenance),
+            functools.partial(_name_of, names),
+            counts_from=_COUNTS_FROM if thinned else 1,
         )
         self._hook_counts = HookCounts()
         self._most_values = max_values_bytes

@@ -23,10 +23,18 @@ def may_run_code(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
         return True
     stay = set() if nextitem is None else set(nextitem.listchain())
     return any(
-        type(node).teardown is not pytest.Item.teardown or not all(map(_is_empty, finalizers[1:]))
+        _has_own(node) or not all(map(_is_empty, finalizers[1:]))
         for node, (finalizers, _) in stack.items()
         if node not in stay
     )
+
+
+def _has_own(node: pytest.Item) -> bool:
+    """Whether a node calls code in its teardown; a unittest does in its call, but for ``--pdb``."""
+    own = type(node).teardown
+    if own.__module__ == "_pytest.unittest":
+        return getattr(node, "_explicit_tearDown", None) is not None
+    return own is not pytest.Item.teardown
 
 
 def _is_empty(finalizer: object) -> bool:
