@@ -319,6 +319,10 @@ def _modified() -> dict[str, Schema]:
         "saved": nullable(row(VersionErrorRow)),
         "modified_by": array(fields(_WHERE)),
         "last_recorded": NULLABLE_INTEGER,
+        "carried_on": about(
+            nullable(fields({"graph_task": GRAPH_TASK, "entry": _NODES, "line": LINE})),
+            "The earlier pass that went through the node already, and how it goes back into it.",
+        ),
         "forward_recorded": TRUTH,
         "message": TEXT,
     }
