@@ -103,8 +103,8 @@ def test_the_line_that_modified_it_is_named(
         assert found.saved is not None
         assert found.saved.memory >= 0
         assert "--check-forward" not in found.paragraph
+        assert (program.one("carried") is None) == ("Carry " not in found.paragraph)
     assert (program.name == "optimizer_step_between") == ("optimizer's step" in found.paragraph)
-    assert (program.one("carried") is None) == ("Carry " not in found.paragraph)
 
 
 @pytest.mark.parametrize("culprit", ["step", "write"])
