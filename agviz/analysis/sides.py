@@ -76,9 +76,11 @@ def side(flow: GradientFlow, index: int) -> Side | None:
 
 def weights(flow: GradientFlow, node: NodeRow) -> set[int]:
     """The leaves that a layer multiplies by: no data, where any parameter has a name."""
-    names = flow.trace.leaves(flow.graph_task)
-    found = {leaf.index for leaf, _ in flow.weights(node.index)}
-    return {leaf for leaf in found if names.get(leaf) or not any(names.values())}
+    found = [leaf for leaf, _ in flow.weights(node.index)]
+    named = {leaf.index for leaf in found if leaf.parameter}
+    if len(named) == len(found) or any(flow.trace.leaves(flow.graph_task).values()):
+        return named
+    return {leaf.index for leaf in found}
 
 
 def kind_of(flow: GradientFlow, index: int) -> str:

@@ -601,14 +601,14 @@ def _cant_tell(watch: GradientWatch) -> Verdict | None:
             paragraph="There was no gradient to check.",
         )
     if watch.nonfinite:
-        few, passes = f"{len(watch.nonfinite):,}", plural(watch.passes, "backward pass", _PASSES)
+        passes = plural(watch.passes, "backward pass", _PASSES)
         return Verdict(
             outcome=Outcome.CANT_TELL,
-            heading=f"the loss was not finite in {few} of {passes}",
+            heading=f"the loss was not finite in {watch.nonfinite:,} of {passes}",
             paragraph=(
-                f"The first was backward pass {watch.nonfinite[0]}. Nothing else unusual was seen,"
-                " but where NaN and infinity begin is not looked at here: agviz run, then agviz"
-                " explain, names the function and its line."
+                f"The first was backward pass {watch.first_nonfinite}. Nothing else unusual was"
+                " seen, but where NaN and infinity begin is not looked at here: agviz run, then"
+                " agviz explain, names the function and its line."
             ),
         )
     return None

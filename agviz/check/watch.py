@@ -113,8 +113,10 @@ class GradientWatch(CheckForward):
             files = self._provenance.files
             self.ranks = RankWatch(names, files, self._capture, self.frame, self.file)
         self.passes = 0
-        self.nonfinite: list[int] = []
-        """Passes whose roots held NaN or infinity, counted from 0."""
+        self.nonfinite = 0
+        """Passes whose roots held NaN or infinity."""
+        self.first_nonfinite = -1
+        """The first of them, counted from 0; -1: there is none."""
         self.gave_up = ""
         """Why nothing more was looked at."""
         self._moment = 0
@@ -233,7 +235,9 @@ class GradientWatch(CheckForward):
             if self._is_listening:
                 with torch._C.DisableTorchFunction():
                     if not all(map(_is_finite, _tensors(roots))):
-                        self.nonfinite.append(self.passes - 1)
+                        self.nonfinite += 1
+                        if self.first_nonfinite < 0:
+                            self.first_nonfinite = self.passes - 1
                     tape = self.tapes.backward_begins(roots, gradients)
             if self._is_listening and len(self.changed) < _MOST_CHANGED:
                 with torch._C.DisableTorchFunction():

@@ -106,9 +106,13 @@ def multiplied(run: RunSteps) -> Iterator[StepFinding]:
         return
 
 
+def _weights(each: Stepping) -> set[str]:
+    return {row.name for row in each.held if row.name and len(row.shape) > 1}
+
+
 def _factors(each: Stepping) -> list[float]:
     """What was left of weights at each of the first steps, beside what these changed."""
-    weights = {row.name for row in each.held if row.name and len(row.shape) > 1}
+    weights = _weights(each)
     factors: list[float] = []
     for last, taken in itertools.pairwise(each.steps[: _FEWEST + 1]):
         before = {row.parameter: row for row in last.sample}
@@ -124,7 +128,7 @@ def _factors(each: Stepping) -> list[float]:
 
 def _shrunk(each: Stepping, rate: float, decay: float) -> list[tuple[str, float, float]]:
     """Measured weights, with norms at first and at last; empty: not all shrank by the decay."""
-    weights = {row.name for row in each.held if row.name and len(row.shape) > 1}
+    weights = _weights(each)
     rows = [row for taken in each.steps for row in taken.sample if row.parameter in weights]
     by_name = {name: [row for row in rows if row.parameter == name] for name in weights}
     measured = {name: known for name, known in by_name.items() if len(known) >= _FEW}

@@ -46,7 +46,9 @@ def falling(run: RunSteps) -> Iterator[StepFinding]:
     known = [each for each in run.passes.ids if stop is None or each < stop][-_MOST:]
     is_one = len(run.optimizers) == 1
     every = [run.losses.get(each, math.nan) for each in known]
-    if not (_falls(every) if is_one else min(every) < _LOW):  # to ask for lines is dear
+    if not (
+        _falls(every) if is_one else any(loss < _LOW for loss in every)
+    ):  # to ask for lines is dear
         return
     places: dict[tuple[Frame, ...], list[int]] = {}
     for task in known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import parsed, with_functions
@@ -12,6 +13,7 @@ from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls
+from agviz.analysis.vanishing import GradientFlow
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
@@ -124,11 +126,14 @@ def undetached(run: RunSteps) -> Iterator[StepFinding]:
     ways: dict[int, dict[int, tuple[int, int]]] = {}
     for edge in run.trace.edges(last.id):
         ways.setdefault(edge.producer, {})[edge.output] = edge.consumer, edge.slot
+    flow = GradientFlow(run.trace, last.id)
     for index, name in enumerate(names):
-        parts = list(ways.get(index, {}).values()) if name == "Add" else []
-        for difference, _ in parts:
+        parts = ways.get(index, {}) if name == "Add" else {}
+        for output, (difference, _) in parts.items():
             taken = ways.get(difference, {}).get(1) if names[difference] == "Sub" else None
-            if taken is not None and len(ways[difference]) == len(parts) == 2 and taken in parts:
+            if taken is None or not len(ways[difference]) == len(parts) == 2:
+                continue
+            if parts[1 - output] == taken and _is_as_large(flow, index, 1 - output, difference):
                 yield StepFinding(
                     kind="undetached",
                     heading="z + (q - z) without detach is q: z gets no gradient through it",
@@ -142,6 +147,13 @@ def undetached(run: RunSteps) -> Iterator[StepFinding]:
                     ),
                 )
                 return
+
+
+def _is_as_large(flow: GradientFlow, index: int, output: int, difference: int) -> bool:
+    """Whether z gets as much through the difference: not where ``add`` has an ``alpha``."""
+    both = flow.output(index, output)[1], flow.output(difference, 1)[1]
+    norms = [health.norm for health in both if health is not None and health.norm]
+    return len(norms) == 2 and math.isclose(*norms, rel_tol=1e-4)
 
 
 def without_statistics(run: RunSteps) -> Iterator[StepFinding]:
