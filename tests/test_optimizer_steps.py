@@ -79,8 +79,9 @@ def test_a_step_is_inside_of_a_clock_around_it(
         assert begin <= step.begin_ns <= step.time_ns <= end
         outside.append((step.begin_ns - begin) + (end - step.time_ns))
     # Nothing of a step is outside: what is left of the clock is the call of the hooks, and once
-    # what torch imports at the first step.
-    assert min(outside) < 500_000
+    # what torch imports at the first step. That takes less than the step sleeps, on a busy machine
+    # in one of six turns at least.
+    assert min(outside) < 3_000_000
     for step in steps[::2]:
         assert step.begin_ns is not None
         assert step.time_ns - step.begin_ns >= 3_000_000

@@ -164,6 +164,12 @@ def test_a_growing_file_is_read_from_outside(tmp_path: Path) -> None:
             while len(trace.graph_tasks) < before + 5:
                 assert child.poll() is None
             assert trace.nodes(before + 1)
+            with trace.one_moment():
+                rows, now = len(trace.graph_tasks), finished_graph_tasks(path)
+                while finished_graph_tasks(path) < now + 5:
+                    assert child.poll() is None
+                assert len(trace.graph_tasks) == rows
+            assert len(trace.graph_tasks) >= rows + 5
     finally:
         child.kill()
         child.communicate()

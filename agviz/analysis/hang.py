@@ -379,6 +379,11 @@ def hang(trace: Trace, now_ns: int | None = None) -> Hang | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
+    with trace.one_moment():  # nodes and edges of a file that grows between two queries don't fit
+        return _hang(trace, now_ns)
+
+
+def _hang(trace: Trace, now_ns: int | None) -> Hang | None:
     every = tuple(task for task in trace.graph_tasks.unfinished if task.status in _UNDER_WAY)
     if not every:
         return None

@@ -11,6 +11,7 @@ descriptor of it would drop the locks of a recorder in the same process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
@@ -148,6 +149,18 @@ class Database:
         """The only value of a query that gives one integer."""
         ((value,),) = self.integers(sql, *parameters)
         return value
+
+    @contextlib.contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Give queries inside the rows of one moment, whatever is written meanwhile.
+
+        The writer goes on (WAL), but can't take its WAL over into the file: for a short time only.
+        """
+        self._rows("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.rollback()
 
     def version(self) -> int:
         """A number that changes whenever another connection commits."""

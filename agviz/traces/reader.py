@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 from array import array
 from bisect import bisect_left
@@ -171,6 +172,12 @@ class Trace:
         """Drop the rows that are kept for the next question; for who goes through a long trace."""
         self._known_timeline = None
         self._read_anew()
+
+    @contextlib.contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Read inside what a growing file holds at this moment; only for a short time."""
+        with self._database.one_moment():
+            yield
 
     @property
     def version(self) -> int:

@@ -357,7 +357,8 @@ def assert_outcomes_equal(native: Outcome, ours: Outcome) -> None:
         warnings.simplefilter("ignore")  # looking at a nested or sparse tensor may warn
         for index, (expected, got) in enumerate(zip(native.tensors, ours.tensors, strict=True)):
             assert same_value(expected, got), f"value {index} differs:\n{expected}\n{got}"
-    assert sorted(ours.warnings) == sorted(native.warnings)
+    warned, expected_warnings = sorted(ours.warnings), sorted(native.warnings)
+    assert warned == expected_warnings, f"{warned}\ninstead of {expected_warnings}"
 
 
 def _shown(error: BaseException | None) -> str:

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from agviz_engine.observe.observing_engine import observed
-from tests.engine.oracle import assert_same, our_outcome, outcome_with
+from tests.engine.oracle import assert_same, native_outcome, our_outcome, outcome_with, same_value
 from tests.engine.test_observe import Kept, without_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 pytestmark = [
     pytest.mark.slow,
@@ -105,6 +105,21 @@ def samples(shard: int, device: str) -> Iterator[Sample]:
                     yield Sample(title, operation, given, inputs, leaves)
 
 
+def _repeatable(program: Callable[[], Sequence[Tensor | None]]) -> Callable[[], Any]:
+    """The same, without its values if torch's own engine gives other bits the second time.
+
+    Some kernels add in whatever order their blocks come.
+    """
+    first, second = native_outcome(program), native_outcome(program)
+    if all(map(same_value, first.tensors, second.tensors)):
+        return program
+    return lambda: [None for _ in program()]
+
+
+def _by_thread(events: list[Any]) -> list[Any]:
+    return sorted(events, key=lambda event: event[1]["thread"])
+
+
 ON_EACH_DEVICE = pytest.mark.parametrize(
     "device",
     [
@@ -125,9 +140,11 @@ ON_EACH_DEVICE = pytest.mark.parametrize(
 def test_gradients_order_and_errors_are_torchs(shard: int, device: str) -> None:
     for sample in samples(shard, device):
         print(sample.title)  # shown where it fails
-        assert_same(sample.backward)
+        programs = [sample.backward]
         if sample.operation.supports_gradgrad and sample.leaves[0].dtype is torch.float64:
-            assert_same(sample.twice)
+            programs.append(sample.twice)
+        for program in programs:
+            assert_same(program if device == "cpu" else _repeatable(program))
 
 
 @ON_EACH_DEVICE
@@ -138,5 +155,7 @@ def test_what_is_observed_is_what_the_exact_engine_does(shard: int, device: str)
         seen, exact = Kept(), Kept()
         outcome_with(observed(seen), sample.backward)
         our_outcome(sample.backward, 0, exact)
-        ours = seen.plain()
-        assert ours == without_unknown(exact.plain(), ours)
+        ours, theirs = seen.plain(), exact.plain()
+        if device != "cpu":  # what a device thread does meanwhile is in no order to the others'
+            ours, theirs = _by_thread(ours), _by_thread(theirs)
+        assert ours == without_unknown(theirs, ours)
