@@ -129,6 +129,8 @@ class Emitter:
             current().thread_id = next_thread()
         if registry.worker_started:
             thread = threading.current_thread()
+            if queue > events.CPU_QUEUE and isinstance(thread, threading._DummyThread):
+                name = name or f"pt_autograd_{queue}"  # torch's own, of which Python knows no name
             facts = name or thread.name, queue, thread.native_id or 0
             self.event(events.WorkerStarted(*self.stamp(None), *facts), Live(None))
 
