@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 import time
+import weakref
 import zlib
 from array import array
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +18,7 @@ from agviz.record.ranks.digests import digests, is_due
 from agviz.record.ranks.flight_recorder import FlightRecorder, process_groups
 from agviz.record.ranks.pauses import Pauses
 from agviz.record.ranks.scheduling import Scheduling
-from agviz.record.ranks.units import stage_of, synchronised
+from agviz.record.ranks.units import passed_over, stage_of, synchronised
 from agviz.traces.distributed import (
     CollectivesRead,
     Digests,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
+    from torch.nn import Module
 
     from agviz.record.names import Names
     from agviz.record.provenance import Provenance
@@ -92,6 +94,7 @@ class RankObserver:
         self._passes = 0
         self._leaves: object = None
         self._synchronised: tuple[Synchronised, ...] = ()
+        self._passed_over: list[weakref.ref[Module]] = []
         self._handed: dict[tuple[str, int], tuple[str, ...]] = {}
         """What the program calls the tensor of a collective, by process group and number."""
         self._scheduling = Scheduling()
@@ -195,8 +198,11 @@ class RankObserver:
         leaves = [ref.base for ref in refs]
         if self._passes > _FIRST_PASSES and leaves == self._leaves and self._passes % 64:
             return
-        self._leaves = leaves
         by_leaf = {id(ref.node.variable): ref for ref in refs}
+        roots = self._names.roots()
+        if leaves != self._leaves:
+            self._passed_over = [*map(weakref.ref, passed_over(roots, by_leaf))]
+        self._leaves = leaves
 
         def is_hooked(parameter: Tensor) -> bool | None:
             ref = by_leaf.get(id(parameter))
@@ -206,9 +212,8 @@ class RankObserver:
             found = None if self.conversions is None else self.conversions.of(parameter)
             return () if found is None else self._provenance.resolve([found])[0]
 
-        found = synchronised(
-            task.id, self._names.roots(), self._names.parameter, is_hooked, converted_at
-        )
+        roots += [("", each) for known in self._passed_over if (each := known()) is not None]
+        found = synchronised(task.id, roots, self._names.parameter, is_hooked, converted_at)
         if [one[1:] for one in found] != [one[1:] for one in self._synchronised]:
             self._synchronised = found
             self._side(Synchronisation(task.id, found))

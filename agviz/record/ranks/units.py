@@ -6,9 +6,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.traces.distributed import NOT_WRAPPED, UNKNOWN, Stage, Synchronised
+from agviz_engine.alive import instances
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from torch import Tensor
     from torch.nn import Module
@@ -35,9 +36,7 @@ def synchronised(
         is_hooked: whether the AccumulateGrad of a parameter has a hook made in C++; None: unknown.
         converted_at: where a module with a parameter was converted last; empty: nowhere.
     """
-    ddp: Any = getattr(
-        sys.modules.get("torch.nn.parallel.distributed"), "DistributedDataParallel", ()
-    )
+    ddp = _ddp()
     fsdp: Any = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
     found: dict[str, Synchronised] = {}
     for label, root in roots:
@@ -61,6 +60,25 @@ def synchronised(
                     found.setdefault(name, one)
                 units += 1
     return tuple(one for name, one in found.items() if name)
+
+
+def passed_over(roots: list[tuple[str, Module]], leaves: Collection[int]) -> list[Module]:
+    """DDP's modules that nobody has called yet, though what they wrap is trained.
+
+    Args:
+        roots: the outermost modules that are known, and their names.
+        leaves: ids of the tensors that a graph leads to.
+    """
+    ddp = _ddp()
+    if not ddp or any(isinstance(each, ddp) for _, root in roots for each in root.modules()):
+        return []
+    alive: list[Any] = instances(ddp)
+    return [one for one in alive if any(id(each) in leaves for each in one._module_parameters)]
+
+
+def _ddp() -> Any:
+    loaded = sys.modules.get("torch.nn.parallel.distributed")
+    return getattr(loaded, "DistributedDataParallel", ())
 
 
 def _ddp_buckets(module: Any) -> Iterator[tuple[Tensor, int]]:
