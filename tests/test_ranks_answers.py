@@ -30,6 +30,7 @@ KINDS: Final = {
     "data": {"data"},
     "left out": {"collectives"},
     "rates": {"rates"},
+    "scales": {"scales"},
     "lost hooks": {"gradients"},
     "not reduced": {"gradients"},
     "raised": {"raised"},

@@ -14,6 +14,7 @@ from agviz.ranks.answers.graphs import parting
 from agviz.ranks.answers.nonfinite import nonfinite
 from agviz.ranks.answers.rates import apart as apart_in_rate
 from agviz.ranks.answers.same_data import same_data
+from agviz.ranks.answers.scales import out_of_scale
 from agviz.ranks.answers.straggler import straggler
 from agviz.ranks.answers.unfinished import unfinished
 from agviz.ranks.work import own_times_of_passes
@@ -34,8 +35,8 @@ def rank_verdicts(run: Run) -> tuple[RankVerdict, ...]:
     """
     ended = ends(run)
     found = tuple(_found(run, ended))
-    if not found and (alike := same_data(run)) is not None:
-        found = (alike,)
+    if not found:
+        found = tuple(filter(None, (out_of_scale(run), same_data(run))))
     return found or (_nothing(run, ended),)
 
 

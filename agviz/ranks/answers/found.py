@@ -26,7 +26,8 @@ class RankVerdict:
 
     kind: str
     """``nonfinite``, ``straggler``, ``graphs``, ``collectives``, ``unused``, ``gradients``,
-    ``data``, ``rates``, ``raised``, ``died``, ``left``, ``hang``; empty: nothing was found."""
+    ``data``, ``scales``, ``rates``, ``raised``, ``died``, ``left``, ``hang``; empty: nothing was
+    found."""
     ranks: tuple[int, ...]
     """Those in which the cause is."""
     node: str = ""
