@@ -58,7 +58,6 @@ from torch.nn import Parameter
 from agviz_engine import support
 from agviz_engine.checked_memory import words
 from agviz_engine.node import FUNCTION_BASE
-from agviz_engine.releases import is_dense
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
 
     from agviz_engine.errors import UnsupportedTorchError
 
-_is_dense = is_dense()
 _WORD = ctypes.sizeof(ctypes.c_uint64)
 _SEARCHED = 36  # words of a node that an experiment compares: at least all of the base class
 _CPP_FUNCTION_CDATA = object.__basicsize__  # THPCppFunction: PyObject_HEAD, then cdata
@@ -799,8 +797,26 @@ def fits_into(gradient: Tensor, tensor: Tensor) -> bool:
     end = dimensions << 3
     sizes = theirs[1][:end]
     return (dimensions, sizes, *theirs[3:]) == (ours[0], ours[1][:end], *ours[3:]) and (
-        theirs[2][:end] == _contiguous_strides(sizes) or _is_dense(tensor)
+        theirs[2][:end] == _contiguous_strides(sizes) or _are_dense(sizes, theirs[2][:end])
     )
+
+
+def _are_dense(sizes: bytes, strides: bytes) -> bool:
+    """Whether elements of these sizes and strides fill their memory, in whatever order.
+
+    Torch's own function in Python imports ``torch.fx.experimental`` at its first call: a second.
+    """
+    words = struct.Struct(f"={len(sizes) // _WORD}Q")
+    shape = words.unpack(sizes)
+    if 0 in shape:
+        return True
+    expected = 1
+    for stride, size in sorted(zip(words.unpack(strides), shape, strict=True)):
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
 
 
 def _contiguous_strides(sizes: bytes) -> bytes:

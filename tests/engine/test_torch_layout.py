@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, func
 from torch.nn import Parameter
 from torch.testing._internal.two_tensor import TwoTensor
@@ -16,7 +18,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from agviz_engine import torch_layout
 from agviz_engine.gradient_edge import leaf_edge
 from agviz_engine.located_node import node_ref
-from agviz_engine.torch_layout import expectation, first_to_judge, shapes_texts
+from agviz_engine.torch_layout import expectation, first_to_judge, fits_into, shapes_texts
 from tests.engine.builders import custom
 
 if TYPE_CHECKING:
@@ -161,3 +163,25 @@ def test_shapes_of_inputs_in_words(name: str) -> None:
             asked = []
         has_symbols = any("j" in shape for shape in asked)
         assert shapes_texts([ref])[0] == ("" if has_symbols else ";".join(asked))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.sampled_from([0, 1, 2, 3, 4, 6, 9])), max_size=5),
+    st.permutations(range(5)),
+)
+def test_a_gradient_fits_where_torch_says_the_other_is_dense(
+    sizes_and_strides: list[tuple[int, int]], order: list[int]
+) -> None:
+    sizes = [size for size, _ in sizes_and_strides]
+    given_strides = [stride for _, stride in sizes_and_strides]
+    dense = torch.empty(sizes).permute([each for each in order if each < len(sizes)])
+    strided = torch.empty(300).as_strided(sizes, given_strides)
+    for tensor in (dense, strided):
+        preserved = torch.empty_like(tensor, memory_format=torch.preserve_format)
+        is_dense = all(
+            size == 1 or mine == its
+            for size, mine, its in zip(
+                tensor.shape, tensor.stride(), preserved.stride(), strict=True
+            )
+        )
+        assert fits_into(tensor, tensor) == is_dense

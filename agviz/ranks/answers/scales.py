@@ -76,7 +76,7 @@ def _is_alike(each: dict[int, PassFacts]) -> bool:
 def _norm(trace: Trace, graph_task: int) -> float:
     """The norm of all gradients that go to leaves; NaN where one is not finite, 0: not measured."""
     task = trace.graph_task(graph_task)
-    leaves = {node.index for node in trace.nodes(graph_task) if node.is_leaf}
+    leaves = trace.leaves(graph_task)
     ways = [
         each
         for each in trace.ways(graph_task, task.begin_seq, task.last_seq + 1)
