@@ -23,6 +23,8 @@ _DOUBLE: Final[Mapping[torch.dtype, torch.dtype]] = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
+_GETTER: Final = ".__get__"
+"""What torch's name of a property's reader ends with, as that of ``Tensor.grad``."""
 _CASTS: Final = frozenset({"Tensor.half", "Tensor.bfloat16", "Tensor.float"})
 
 
@@ -60,7 +62,9 @@ class Replay:
             result = self._made(call, args, kwargs)
         results = [tensor for _, tensor in tensors_given(result)]
         if len(results) != len(call.results):
-            raise TapeError(f"{call.name} gives something else when it is called again")
+            read = call.name.removesuffix(_GETTER)
+            does = "calls" if read == call.name else "reads"
+            raise TapeError(f"its forward {does} {read}, which gives something else the second time")
         for number, tensor in zip(call.results, results, strict=True):
             is_exact = not (tensor.is_floating_point() or tensor.is_complex())
             self.tensors[number] = like.get(number, tensor) if is_exact else tensor
