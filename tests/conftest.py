@@ -38,6 +38,24 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test with ``slow_but_one_in(few)`` the cases are slow that are not the first of so many.
+
+    Those that are slow anyway do not count.
+    """
+    counts: dict[tuple[Path, str], int] = {}
+    for item in items:
+        found = item.get_closest_marker("slow_but_one_in")
+        if found is None or item.get_closest_marker("slow"):
+            continue
+        assert isinstance(item, pytest.Function)
+        test = item.path, item.originalname
+        counts[test] = counts.get(test, -1) + 1
+        if counts[test] % found.args[0]:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def interruptible() -> Iterator[None]:
     """SIGINT interrupts, here and in child processes, also where a shell had it ignored."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import signal
-import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agviz_engine.errors import comes_from_outside
+from tests import python_process
 from tests.test_cli_run import ENVIRONMENT
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 PROGRAM = """
@@ -100,15 +101,8 @@ signal.setitimer(signal.ITIMER_REAL, 0.02, 0.05)
 def _run(program: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(program)
     ours = ["-m", "agviz", "run", "-o", "t.agviz", *options]
-    done = subprocess.run(
-        [sys.executable, *(ours if options else ()), "train.py"],
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    command = [sys.executable, *(ours if options else ()), "train.py"]
+    done = python_process.run(command, cwd=folder, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -120,7 +114,9 @@ def _run(program: str, folder: Path, *options: str) -> subprocess.CompletedProce
         pytest.param(
             HANDLER, ("--engine", "native"), id="handlers, native", marks=pytest.mark.slow
         ),
-        pytest.param("", ("--check-forward",), id="finalizers, with the forward"),
+        pytest.param(
+            "", ("--check-forward",), id="finalizers, with the forward", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_finalizers_and_handlers_may_train(

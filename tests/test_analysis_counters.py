@@ -96,7 +96,7 @@ def agrees(trace: Trace) -> int:
 
 
 @given(st.integers(0, 2**32), st.integers(2, 40), st.integers(0, 3), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=settings().max_examples // 10)
 def test_the_replay_says_the_same(seed: int, size: int, devices: int, data: st.DataObject) -> None:
     fails = data.draw(st.none() | st.integers(0, size - 1))
     nodes = data.draw(st.sampled_from([None, re.compile("Simulated[36]")]))

@@ -350,6 +350,7 @@ assert lent <= set(names), lent - set(names)
 """
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("module", ["agviz", "agviz_engine"])
 def test_dir_shows_all_that_can_be_had(module: str) -> None:
     program = DIR.format(module=module, api=f"{module}.api")

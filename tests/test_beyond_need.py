@@ -336,6 +336,7 @@ def recorded(path: Path, program: Callable[[Step], None]) -> Path:
     return path
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("program", GROWING, ids=lambda program: program.__name__)
 def test_what_is_beyond_need_is_found_with_its_line(
     tmp_path: Path, program: Callable[[Step], None]
@@ -351,6 +352,7 @@ def test_what_is_beyond_need_is_found_with_its_line(
     assert len(words.split()) <= 120
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("program", HEALTHY, ids=lambda program: program.__name__)
 def test_of_what_is_needed_nothing_is_said(tmp_path: Path, program: Callable[[Step], None]) -> None:
     with agviz.Trace.open(recorded(tmp_path / "t.agviz", program)) as trace:

@@ -103,6 +103,7 @@ def test_no_interpreter_reads_the_pth_file_until_it_is_asked_to(tmp_path: Path) 
     assert found == {"agviz/agviz.pth"}  # only those beside the packages are read
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_the_sdist_has_no_compiled_part_and_builds_the_same_wheel(tmp_path: Path) -> None:
     _, sdist = built(tmp_path, "cc", "sdist")

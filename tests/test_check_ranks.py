@@ -85,6 +85,7 @@ def said(report: TogetherReport) -> str:
     return "\n".join(f"{one.heading} {one.line} {one.paragraph}" for one in report.verdicts)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("name", slow_but({"no_sync_never_ends", "loss_is_a_sum"}, WRONG))
 def test_gradients_that_are_others_than_those_of_one_process(name: str, tmp_path: Path) -> None:
     program: RankProgram = WRONG[name]

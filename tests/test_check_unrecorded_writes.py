@@ -25,6 +25,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     "write",
     [
@@ -41,6 +42,7 @@ def test_what_multiplies_or_bends(write: str, tmp_path: Path) -> None:
     assert "train.py:9" in ours.stdout
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     "write",
     [

@@ -138,6 +138,7 @@ PROGRAMS = {
 ALSO_AS_MODULES = ("says all it knows", "exit code", "syntax error", "multiprocessing")
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     ("name", "as_module"),
     [
@@ -395,6 +396,7 @@ train(Shy(), Odd())
 """
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("option", ["--check-forward", "--no-provenance"])
 def test_objects_of_the_program_are_not_asked_for_anything(option: str, tmp_path: Path) -> None:
     """A lazy one would load what it stands for."""
@@ -446,6 +448,7 @@ def test_an_error_in_backward_is_the_one_of_python(tmp_path: Path) -> None:
         pytest.param(
             "x = torch.ones(3, requires_grad=True)\ny = x.exp().sum()\ny.backward()\ny.backward()",
             id="twice",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             "x = torch.ones(3, requires_grad=True)\ny = x.exp()\nz = y.sum()\ny += 1\nz.backward()",

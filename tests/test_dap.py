@@ -642,6 +642,7 @@ def test_the_schema_finds_what_is_wrong() -> None:
     assert broken({**good, "seq": "1"}, rule) == ["message.seq is no integer"]
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "damage",
     [

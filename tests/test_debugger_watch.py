@@ -121,7 +121,7 @@ def test_a_data_breakpoint_stops_where_its_bound_is_passed(tmp_path: Path, engin
 @pytest.mark.slow
 def test_a_bound_is_looked_at_at_the_end_of_a_pass_too(tmp_path: Path) -> None:
     text = TRAIN.replace("model = nn", "def halve(p):\n    p.grad = None\nmodel = nn").replace(
-        "optimizer =", "model[2].weight.register_post_accumulate_grad_hook(halve)\noptimizer ="
+        "rate =", "model[2].weight.register_post_accumulate_grad_hook(halve)\nrate ="
     )
     with debug(tmp_path, text) as debuggee:
         client = debuggee.client
@@ -132,6 +132,7 @@ def test_a_bound_is_looked_at_at_the_end_of_a_pass_too(tmp_path: Path) -> None:
         finish(debuggee)
 
 
+@pytest.mark.slow
 @ENGINES
 def test_a_log_point_says_its_text_and_stops_nothing(tmp_path: Path, engine: str) -> None:
     with debug(tmp_path, TRAIN, "--engine", engine) as debuggee:

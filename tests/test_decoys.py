@@ -34,6 +34,7 @@ def name_of(program: Program) -> str:
     return program.name
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -55,6 +56,7 @@ def test_the_cause_is_named_and_not_what_looks_like_it(name: str, tmp_path: Path
     assert judge(program, Answer(told)) == "named", told
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "name", ["clipping_from_a_step_on", "fisher_information", "test_time_adaptation"]
 )
@@ -289,7 +291,7 @@ def test_a_temperature_that_is_lowered_is_no_fault(tmp_path: Path) -> None:
     assert answered(tmp_path / "t.agviz", program).outcome is Outcome.NOTHING_UNUSUAL
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(2, programs("two_faults"), name_of))
+@pytest.mark.parametrize("program", slow_but_one_in(3, programs("two_faults"), name_of))
 def test_what_breaks_the_run_is_told_first(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_subject_lies_on_both_devices(name: str) -> None:
     assert torch.equal(inputs, again)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_subject_learns_and_its_gradients_are_those_of_the_native_engine(
     name: str, tmp_path: Path

@@ -307,6 +307,7 @@ INSERTED: dict[str, Callable[[int], list[nn.Module]]] = {
 }
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("numbered", [True, False])
 @pytest.mark.parametrize("place", range(len(SIZES)))
 @pytest.mark.parametrize("what", INSERTED)
@@ -356,6 +357,7 @@ def test_a_layer_in_between_leaves_the_others_aligned(
         assert len(one(found).only_in_b) == len(graphs[1]) - len(graphs[0])
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("what", ["tanh", "exp", "sin"])
 @pytest.mark.parametrize("place", range(7))
 def test_an_operation_in_between_without_modules(place: int, what: str, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def _verdict(program: str, folder: Path, *options: str) -> Verdict:
         return verdicts(trace)[0]
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("program", "options", "heading", "words"),
     [

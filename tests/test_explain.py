@@ -510,6 +510,7 @@ def test_what_was_left_out_is_not_called_finite(tmp_path: Path) -> None:
     assert "it may have begun before" in found.paragraph
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("seed", slow_but({"0", "1", "2", "3"}, range(12)))
 def test_no_lie_of_a_file_is_believed(seed: int, tmp_path: Path) -> None:
     """Whatever stands in it: an answer, or one sentence that says that it is damaged."""

@@ -49,6 +49,7 @@ def export(ours: Path, theirs: Path, out: Path) -> bytes:
     return out.read_bytes()
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("engine", ["exact", "native"])
 @pytest.mark.parametrize("with_stack", [False, True])
 def test_each_node_holds_its_operations(

@@ -106,12 +106,14 @@ print(len(struck) > 30, all(struck), all(same))
 """
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("engine", ["exact", "native"])
 def test_finalizers_run_on_the_programs_threads(engine: str, tmp_path: Path) -> None:
     done = _run(WHERE, tmp_path, "--engine", engine)
     assert done.stdout == "['MainThread'] True\n", done.stderr
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("options", [("--engine", "exact"), ("--check-forward",)])
 def test_a_finalizer_strikes_everywhere(options: tuple[str, ...], tmp_path: Path) -> None:
     """No pass is lost, and none is without autograd, wherever a finalizer trains in between."""

@@ -207,6 +207,7 @@ def test_norms_at_nodes_are_those_of_torch(name: str, traces: dict[str, Path]) -
                 assert any(step.norm == pytest.approx(norm, rel=1e-4) for norm in norms), step
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_way_leads_from_the_loss_to_the_parameter(name: str, traces: dict[str, Path]) -> None:
     norms: list[dict[str, float]] = []

@@ -161,6 +161,7 @@ def test_there_are_enough() -> None:
         assert (program.cause is None) == has_none, program.path
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
 def test_the_cause_and_its_line_are_named(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -387,6 +388,7 @@ def test_a_parameter_that_is_not_known_is_met_with_those_that_come_near(
     assert main(["why", str(tmp_path / "none.agviz")]) == 2
 
 
+@pytest.mark.slow
 def test_it_is_told_in_a_process_of_its_own(tmp_path: Path) -> None:
     (program,) = (each for each in PROGRAMS if each.name == "detach")
     path = os.pathsep.join(

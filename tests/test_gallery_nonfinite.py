@@ -35,6 +35,7 @@ def named(case: object) -> str:
     return case.name if isinstance(case, Program) else f"check_forward={case}"
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.filterwarnings("ignore:std\\(\\). degrees of freedom:UserWarning")
 @pytest.mark.parametrize(("program", "check_forward"), BOTH_WAYS, ids=named)
 def test_what_went_wrong_is_named(

@@ -35,6 +35,7 @@ def _program(name: str) -> Program:
     return next(program for program in PROGRAMS if program.name == name)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     "program",
     [next(program for program in PROGRAMS if program.kind == kind) for kind in SAMPLE],

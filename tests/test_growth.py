@@ -517,6 +517,7 @@ def name_of(program: Callable[[Training], None]) -> str:
     return program.__name__
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("program", slow_but(QUICK, GROWING, name_of))
 def test_what_grows_is_found_with_its_line(
     tmp_path: Path, program: Callable[[Training], None]
@@ -558,7 +559,7 @@ def test_the_list_is_that_of_the_function_that_ran(tmp_path: Path) -> None:
     assert found.frame.function == small_part_in_a_list.__name__
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(2, HEALTHY, name_of))
+@pytest.mark.parametrize("program", slow_but_one_in(4, HEALTHY, name_of))
 def test_of_what_does_not_grow_nothing_is_said(
     tmp_path: Path, program: Callable[[Training], None]
 ) -> None:
@@ -567,10 +568,13 @@ def test_of_what_does_not_grow_nothing_is_said(
     assert said.outcome is Outcome.NOTHING_UNUSUAL, said
 
 
-def test_the_native_engine_is_observed_alike(tmp_path: Path) -> None:
-    for program in (list_of_losses, running_sum, forward_hook_each_step):
-        with agviz.Trace.open(recorded(tmp_path / "t.agviz", program, engine="native")) as trace:
-            assert verdicts(trace)[0].outcome is Outcome.FOUND
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", [list_of_losses, running_sum, forward_hook_each_step])
+def test_the_native_engine_is_observed_alike(
+    tmp_path: Path, program: Callable[[Training], None]
+) -> None:
+    with agviz.Trace.open(recorded(tmp_path / "t.agviz", program, engine="native")) as trace:
+        assert verdicts(trace)[0].outcome is Outcome.FOUND
 
 
 def test_counts_are_those_of_the_program(tmp_path: Path) -> None:

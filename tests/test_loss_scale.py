@@ -138,6 +138,7 @@ def record(program: Callable[[], None], path: Path, **options: Any) -> None:
         program()
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("program", HARMLESS.values(), ids=HARMLESS)
 def test_skipped_steps_are_harmless(
     program: Callable[[], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -336,6 +336,7 @@ async def test_the_terminal_marks_what_is_inferred(native: Path) -> None:
         assert "hooks are not seen" in said
 
 
+@pytest.mark.slow
 async def test_the_terminal_shows_no_number_after_a_withdrawal(withdrawn: Path) -> None:
     app = AgvizApp([withdrawn])
     async with app.run_test(size=(140, 40)) as pilot:
@@ -384,6 +385,7 @@ def pytest_run(folder: Path, *options: str, **env: str) -> Any:
 ENVIRONMENTS = {"PYTEST_AGVIZ_ENGINE": "native", "AGVIZ_ENGINE": "exact"}
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     ("options", "env", "ini", "engine"),
     [

@@ -177,6 +177,7 @@ def test_a_loop_of_functions_that_give_the_same_is_named(
         assert "calls no backward" in found.paragraph
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("loop", [counts, moves, trains, measures])
 def test_what_may_come_to_its_end_is_left_alone(
     loop: Callable[[nn.Parameter, Callable[[], None]], None], tmp_path: Path

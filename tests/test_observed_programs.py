@@ -286,6 +286,7 @@ def withdrawn(folder: Path) -> tuple[int, int]:
     return passes, times
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     "options",
     [

@@ -257,6 +257,7 @@ def cut(facts_: list[Fact], stops: list[tuple[int, int]]) -> list[Fact]:
     return [fact._replace(begin=of(fact.begin), end=of(fact.end)) for fact in facts_]
 
 
+@pytest.mark.slow_but_one_in(3)
 def test_every_picture_has_what_the_events_say(path: Path) -> None:
     found, stops, last = facts(path)
     found = cut(found, stops)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from agviz.cli.main import main
+from tests import python_process
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
 HEADS = """
@@ -87,15 +88,9 @@ def told(
 ) -> tuple[str, subprocess.CompletedProcess[str]]:
     """What agviz says of a program, in one line, and how that ended."""
     (folder / "train.py").write_text(program)
-    ended = subprocess.run(
-        [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "train.py"],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    command = [sys.executable, "-m", "agviz", "run", "-o", "t.agviz", "train.py"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    ended = python_process.run(command, cwd=folder, env=environment, timeout=240)
     assert main(["explain", str(folder)]) == code
     return " ".join(capsys.readouterr().out.split()), ended
 
@@ -135,6 +130,7 @@ def test_tensors_that_ranks_reduce_in_different_orders(
     assert "rank 0 hands in meters['hits'], rank 1 hands in meters['loss']" in text
 
 
+@pytest.mark.slow
 def test_ranks_that_reduce_in_one_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Broadcasts get another tensor on each rank, crosswise: that is what they are for."""
     text, ended = told(ORDER.replace("ORDERS", "1"), tmp_path, capsys, code=0)

@@ -405,6 +405,7 @@ def test_a_block_with_a_name_says_so_before_it_runs(tmp_path: Path) -> None:
             pytest.fail("it ran")
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("when", ["while it is made", "soon", "late"])
 def test_a_disk_that_gets_full(folder: Path, when: str) -> None:
     """A limit of the size of any file of the process stands for it."""
@@ -516,6 +517,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("options", [(), ("--on", "signal"), ("--engine", "native")])
 def test_a_program_that_closes_all_files(options: tuple[str, ...], folder: Path) -> None:
     """Files that it opens then get the numbers that ours had: nothing may be written into them."""

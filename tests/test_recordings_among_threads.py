@@ -20,14 +20,13 @@ from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
 
 PROGRAM = Path(__file__).with_name("threads_program.py")
-STEPS = 25
 SLOW = pytest.mark.slow
 
 
-def _run(*args: str) -> subprocess.CompletedProcess[str]:
+def _run(steps: int, *args: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.run(
-        [sys.executable, str(PROGRAM), str(STEPS), *args],
+        [sys.executable, str(PROGRAM), str(steps), *args],
         env=environment,
         capture_output=True,
         text=True,
@@ -37,21 +36,24 @@ def _run(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 @functools.cache
-def _alone() -> str:
-    return _run().stdout
+def _alone(steps: int) -> str:
+    return _run(steps).stdout
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("steps", "options"),
     [
-        pytest.param({"check_forward": True, "values": "full"}, id="full"),
-        pytest.param({}, id="exact", marks=SLOW),
-        pytest.param({"engine": "native"}, id="native", marks=SLOW),
+        pytest.param(10, {"check_forward": True, "values": "full"}, id="full, few steps"),
+        pytest.param(25, {"check_forward": True, "values": "full"}, id="full", marks=SLOW),
+        pytest.param(25, {}, id="exact", marks=SLOW),
+        pytest.param(25, {"engine": "native"}, id="native", marks=SLOW),
     ],
 )
-def test_threads_train_as_without_recordings(tmp_path: Path, options: dict[str, Any]) -> None:
-    done = _run(str(tmp_path), json.dumps(options))
-    assert done.stdout == _alone()
+def test_threads_train_as_without_recordings(
+    tmp_path: Path, steps: int, options: dict[str, Any]
+) -> None:
+    done = _run(steps, str(tmp_path), json.dumps(options))
+    assert done.stdout == _alone(steps)
     assert done.stdout.count("True ") == 8
     assert not done.stderr
     recordings = sorted(tmp_path.glob("*.agviz"))

@@ -142,6 +142,7 @@ def test_stacks_are_told_while_the_interpreter_is_locked(
     program.ask("agviz: SIGUSR1 in process")
 
 
+@pytest.mark.slow
 def test_a_main_thread_that_waits_for_a_device_thread(
     tmp_path: Path, programs: list[Program]
 ) -> None:

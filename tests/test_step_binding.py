@@ -188,6 +188,7 @@ def recorded(tmp_path: Path, lines: list[str]) -> Path:
     return tmp_path / "t.agviz"
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("name", FOUND)
 def test_what_is_read_late_is_found_with_its_line(tmp_path: Path, name: str) -> None:
     with Trace.open(recorded(tmp_path, FOUND[name])) as trace:
@@ -198,6 +199,7 @@ def test_what_is_read_late_is_found_with_its_line(tmp_path: Path, name: str) -> 
     assert len(found.paragraph.split()) <= 70
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("name", LEFT_ALONE)
 def test_what_is_bound_or_shared_is_not(tmp_path: Path, name: str) -> None:
     with Trace.open(recorded(tmp_path, LEFT_ALONE[name])) as trace:

@@ -131,6 +131,7 @@ def test_what_each_forward_makes_is_told(tmp_path: Path, kind: type[Base]) -> No
     assert ("last.weight of before" in found.paragraph) == (kind is Normalised)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("kind", [Augmented, Projected, Lazy, Latents, Plain])
 def test_what_is_made_on_purpose_is_not(tmp_path: Path, kind: type[Base]) -> None:
     assert not told(tmp_path, kind())

@@ -76,6 +76,7 @@ def test_norms_are_those_that_the_program_measures(
     assert "AdamW(model.parameters()" in made.frame.source
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("clear", ["none", "to none", "to zero", "by hand"])
 def test_whether_gradients_were_kept(
@@ -193,6 +194,7 @@ def trained(optimizer_of: Callable[[nn.Module], Optimizer], steps: int = 4) -> l
     return [p.detach().clone() for p in model.parameters()]
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "optimizer_of",

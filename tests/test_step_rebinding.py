@@ -68,6 +68,7 @@ def recorded(tmp_path: Path, *bodies: list[str]) -> Path:
     return tmp_path / "t.agviz"
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("body", TOLD, ids=lambda body: body[-1].strip())
 def test_a_name_that_nothing_reads_is_told(tmp_path: Path, body: list[str]) -> None:
     with Trace.open(recorded(tmp_path, body)) as trace:

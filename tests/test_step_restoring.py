@@ -82,6 +82,7 @@ def test_weights_that_were_never_copied_are_told(tmp_path: Path) -> None:
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     ("keep", "restore"),
     [(copied, back), (live, round_trip), (live, with_another_head), (live, into_another)],
@@ -136,6 +137,7 @@ def decayed(model: nn.Module, kept: Kept) -> None:
         p.data.add_(p.data, alpha=-1e-3)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("use", [copied_back, averaged, averaged_by_parts])
 def test_a_shadow_that_shares_memory_is_told(
     use: Callable[[nn.Module, Kept], None], tmp_path: Path

@@ -55,6 +55,7 @@ def added(model: nn.Sequential) -> Optimizer:
     return torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=10.0)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("optimize", [decoupled, added])
 def test_a_decay_that_outweighs_gradients_is_told(
     tmp_path: Path, optimize: Callable[[nn.Sequential], Optimizer]

@@ -157,6 +157,7 @@ def test_a_program_can_be_asked_while_it_hangs(
         assert not program.stands(dumped=True).is_growing
 
 
+@pytest.mark.slow
 def test_what_is_known_before_the_stacks_are_recorded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -357,6 +357,7 @@ def test_a_lagging_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monk
         assert trace.events(limit=10**6) == simulator.emitted
 
 
+@pytest.mark.slow
 def test_kill_9_right_after_a_graph_was_walked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

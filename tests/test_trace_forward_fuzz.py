@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-TOTAL = 4_000 if settings.get_current_profile_name() == "fuzz" else 120
+TOTAL = 4_000 if settings.get_current_profile_name() == "fuzz" else 60
 
 
 def observed(program: Any) -> tuple[Any, list[ForwardOp]]:

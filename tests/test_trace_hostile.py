@@ -161,6 +161,7 @@ def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) 
         assert "damaged" in refuse(path)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     "lie",
     [
@@ -274,6 +275,7 @@ def test_names_cannot_speak_to_the_terminal(good: bytes, tmp_path: Path) -> None
         assert "\n" not in "".join(texts([trace.meta, trace.threads, list(trace.nodes(0))]))
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_flipped_bits(good: bytes, tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
@@ -283,6 +285,7 @@ def test_flipped_bits(good: bytes, tmp_path: Path, seed: int) -> None:
     check_either(tmp_path, bytes(data))
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("seed", range(30))
 def test_cut_off_or_shuffled(good: bytes, tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
@@ -328,6 +331,7 @@ def interior_page(child: int, cells: int, size: int) -> bytes:
     return bytes(page)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("levels", [1, 5, 30])
 def test_a_tree_of_endless_rows_ends(good: bytes, tmp_path: Path, levels: int) -> None:
     """Pages that name one page as their child a hundred times make 101**levels times its rows."""

@@ -537,6 +537,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "lie",
     [

@@ -216,6 +216,7 @@ def test_the_last_page_of_a_graph_task_does_not_search_the_others(
     assert taken[0] < taken[1] + 2_000
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "read",
     [
@@ -367,6 +368,7 @@ def the_last_gives_nothing() -> None:
         torch.autograd.backward(terms, [torch.ones(2)] * len(terms))
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "program",
     [

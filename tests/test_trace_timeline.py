@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -299,9 +299,11 @@ def test_a_file_that_grows(tmp_path: Path) -> None:
         assert all(state_after(trace, event) == then for event, _, then in pictures)
 
 
+TOTAL = 2_000 if settings.get_current_profile_name() == "fuzz" else 30
 DRAWN = st.integers(0, 2**32), st.integers(2, 30), st.integers(0, 3), st.booleans()
 
 
+@settings(max_examples=TOTAL)
 @given(*DRAWN, st.sampled_from([None, re.compile("Simulated[36]")]), st.data())
 def test_drawn_graphs(
     seed: int,
@@ -445,6 +447,7 @@ def test_a_false_timeline_is_refused(tmp_path: Path, lie: str) -> None:
         trace.state_at(0, trace.event_count(0) - 1)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("column", slow_but(set(map(str, range(0, 31, 2))), range(31)))
 def test_false_columns_do_no_harm(tmp_path: Path, column: int) -> None:
     """Whatever a number of a timeline says: there is an answer, or the file is called damaged."""

@@ -219,6 +219,7 @@ def given_for(roots: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_outputs_are_what_native_hooks_see(tmp_path: Path, name: str, create_graph: bool) -> None:

@@ -115,6 +115,7 @@ def lie(path: Path, good: bytes, column: str, value: object, where: str) -> Path
     return path
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("column", "value", "where"),
     [

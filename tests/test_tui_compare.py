@@ -111,6 +111,7 @@ def of_tasks(a: Trace, b: Trace, one: int, other: int) -> Beside:
     return found
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("engine", ["exact", "native"])
 @pytest.mark.parametrize("change", ["", "lr", "inserted", "dtype", "nan", "dropout", "reentrant"])
 def test_it_says_what_diff_says(
@@ -250,6 +251,7 @@ def comparing(files: list[Path]) -> AgvizApp:
     return AgvizApp(files, make_driver=partial(RecordedDriver, compares=True))
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_two_files_open_at_the_first_passes_that_differ(
     files: list[Path], size: tuple[int, int]

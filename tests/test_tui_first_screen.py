@@ -235,6 +235,7 @@ def test_nan_at_step_30(view: Callable[[Path, str], str], nan: Path) -> None:
     assert re.search(r"! 30 backward \S+ NaN", screen)
 
 
+@pytest.mark.slow
 def test_a_gan(view: Callable[[Path, str], str], gan: tuple[Path, str]) -> None:
     path, printed = gan
     first, last, first_of_other, last_of_other = printed.split()[-4:]
@@ -256,6 +257,7 @@ def test_two_threads(view: Callable[[Path, str], str], threads: Path) -> None:
     assert f"backward T{other}" in screen
 
 
+@pytest.mark.slow
 def test_checkpoints(view: Callable[[Path, str], str], checkpoints: Path) -> None:
     screen = view(checkpoints, "begun inside them")
     assert "✓ nothing unusual in 6 backward passes (and 24 reentrant ones)" in screen

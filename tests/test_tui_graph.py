@@ -57,6 +57,7 @@ def simulated(path: Path, seed: int, *, fail: bool) -> Path:
     return path
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("fail", [False, True])
 @pytest.mark.parametrize("limit", [1, 3, 1_000])
 @pytest.mark.parametrize("seed", slow_but({"0"}, range(4)))

@@ -746,6 +746,7 @@ async def test_a_message_takes_the_place_of_the_one_before(trace: Path) -> None:
         assert notices(await press(pilot, "C")) == ["The playhead is at the beginning."]
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("width", slow_but({"20", "120"}, [20, 40, 80, 120]))
 async def test_the_hints_have_room_and_press_keys(trace: Path, width: int) -> None:
     async with opened(trace, size=(width, 24)) as pilot:
@@ -790,6 +791,7 @@ async def test_the_hints_are_those_of_the_prompt_while_it_is_open(trace: Path) -
         assert session.query_one(Hints).render().plain.startswith(" e Fold  nN Node ")
 
 
+@pytest.mark.slow
 async def test_the_mouse_scrubs_while_its_button_is_held(trace: Path) -> None:
     async with opened(trace) as pilot:
         session = await settle(pilot)
@@ -828,6 +830,7 @@ async def test_threads_that_do_something_are_told_first_where_there_is_no_room(
         assert told[: len(inside)] == inside[: len(told)]
 
 
+@pytest.mark.slow
 async def test_why_is_answered(
     tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

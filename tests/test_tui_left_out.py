@@ -75,7 +75,7 @@ async def test_who_follows_goes_on_with_the_newest(tmp_path: Path) -> None:
         async with app.run_test(size=(120, 40)) as pilot:
             session = await settle(pilot)
             session = await press(pilot, "F")
-            for _ in range(4):
+            for _ in range(2):
                 for _ in range(60):
                     simulator.backward(graph)
                 recorder.flush()

@@ -149,6 +149,7 @@ LOOKS = slow_but(
 """How, size and theme."""
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("look", LOOKS)
 def test_how_it_stands(
     tmp_path: Path, snap_compare: SnapCompare, look: tuple[str, tuple[int, int], str]

@@ -181,6 +181,7 @@ async def test_breakpoints_of_another_program_are_not_active(tmp_path: Path) -> 
         stage.close()
 
 
+@pytest.mark.slow
 async def test_breakpoints_of_no_known_program_are_off_and_that_is_said(tmp_path: Path) -> None:
     path = tmp_path / PLACE
     path.parent.mkdir()

@@ -54,6 +54,7 @@ def typing(*keys: str, theme: str = "textual-dark") -> Callable[[Pilot[None]], A
     return type_them
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("look", WHOLE)
 def test_the_whole(
     trace: Path, snap_compare: SnapCompare, look: tuple[tuple[int, int], str]

@@ -34,7 +34,7 @@ def painted(session: TraceScreen) -> list[Strip]:
 @pytest.mark.parametrize(
     ("size", "rounds"),
     [
-        ((120, 40), 25),
+        ((120, 40), 15),
         *(
             pytest.param(size, 60, marks=pytest.mark.slow)
             for size in [(80, 24), (120, 40), (200, 60)]

@@ -238,6 +238,7 @@ async def test_x_goes_through_the_passes_that_have_a_non_finite_gradient(nan: Pa
         assert at(await press(pilot, "x"))[0] == BAD
 
 
+@pytest.mark.slow
 async def test_x_speaks_of_all_passes(fine: Path, tmp_path: Path) -> None:
     async with AgvizApp([fine]).run_test(size=(120, 40), notifications=True) as pilot:
         assert at(await press(pilot, "x")) == (0, 0)
@@ -352,6 +353,7 @@ async def asked(pilot: Pilot[None], parameter: str = "") -> tuple[Verdict, ...]:
     return answer.answer.verdicts
 
 
+@pytest.mark.slow
 async def test_w_at_the_parameter_whose_hook_holds_the_pass_says_so(tmp_path: Path) -> None:
     path = trained(tmp_path, "leaf", 12)
     async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
@@ -369,6 +371,7 @@ async def test_w_at_the_parameter_whose_hook_holds_the_pass_says_so(tmp_path: Pa
     assert "agviz explain" not in row.paragraph
 
 
+@pytest.mark.slow
 async def test_w_at_a_parameter_says_why_the_pass_failed_before_it(tmp_path: Path) -> None:
     path = trained(tmp_path, "raise", 12)
     async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
@@ -378,6 +381,7 @@ async def test_w_at_a_parameter_says_why_the_pass_failed_before_it(tmp_path: Pat
     assert "the backward pass ended before it came there" in row.heading
 
 
+@pytest.mark.slow
 async def test_a_recording_that_was_cut_off_behind_its_passes(tmp_path: Path) -> None:
     path = trained(tmp_path, "kill", 12)
     async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:
@@ -392,6 +396,7 @@ async def test_a_recording_that_was_cut_off_behind_its_passes(tmp_path: Path) ->
     assert fine.heading == "nothing unusual in backward pass 12"
 
 
+@pytest.mark.slow
 async def test_w_tells_of_a_call_that_torch_refused_between_passes(tmp_path: Path) -> None:
     path = trained(tmp_path, "refused", 12)
     async with AgvizApp([path]).run_test(size=(120, 40)) as pilot:

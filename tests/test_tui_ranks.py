@@ -216,6 +216,7 @@ async def test_many_ranks_are_folded(forty_ranks: Path) -> None:
         assert "39 other ranks" in "\n".join(lanes(screen))
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     "size",
     slow_but({"(120, 40)", "(40, 12)"}, [(80, 24), (120, 40), (200, 60), (40, 12)]),

@@ -729,7 +729,7 @@ def random_programs(draw: st.DrawFn) -> tuple[Any, Any]:
     return steps, draw(st.lists(st.integers(0, 8), min_size=1, max_size=3))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 6, suppress_health_check=[HealthCheck.too_slow])
 @given(random_programs())
 def test_who_follows_the_advice_gets_a_gradient(program: tuple[Any, Any]) -> None:
     model = Random(*program)

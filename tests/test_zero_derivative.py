@@ -72,6 +72,7 @@ PIECEWISE: dict[str, nn.Module] = {
 }
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("name", PIECEWISE)
 def test_the_function_is_named(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)

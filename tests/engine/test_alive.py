@@ -16,7 +16,7 @@ from agviz_engine import alive
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_LOOKS = 6
+_LOOKS = 3
 
 
 class _Holder:

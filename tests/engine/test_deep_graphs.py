@@ -115,8 +115,9 @@ print("freed" if last() is None else "alive")
 """
 
 
-@pytest.mark.parametrize("thread", [pytest.param("main", marks=pytest.mark.slow), "other"])
-@pytest.mark.parametrize("engine", [pytest.param("native", marks=pytest.mark.slow), "ours"])
+@pytest.mark.slow
+@pytest.mark.parametrize("thread", ["main", "other"])
+@pytest.mark.parametrize("engine", ["native", "ours"])
 def test_a_deep_graph_is_freed_when_its_root_dies(engine: str, thread: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _SOON, engine, thread], capture_output=True, text=True, check=False

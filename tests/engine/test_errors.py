@@ -396,6 +396,7 @@ RETURNS: dict[str, Callable[[Any, Tensor], Any]] = {
 }
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("inputs", [1, 2])
 @pytest.mark.parametrize("name", RETURNS)
 def test_what_a_custom_function_returns(

@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning"),
 ]
 
-TOTAL = 20_000 if settings.get_current_profile_name() == "fuzz" else 500
+TOTAL = 20_000 if settings.get_current_profile_name() == "fuzz" else 300
 """Programs in all of this file."""
 
 ALL = [*FORWARD, *FORWARD, *HOOKS, *HOOKS, *CALLS]

@@ -138,7 +138,7 @@ def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return cast("str", request.param)
 
 
-@pytest.mark.parametrize("seed", slow_but(set(map(str, range(7))), range(20)))
+@pytest.mark.parametrize("seed", slow_but(set(map(str, range(4))), range(20)))
 @pytest.mark.usefixtures("by")
 def test_as_numpy_says(seed: int) -> None:
     """1,000 tensors in all: counts and extremes exactly, sums as well as float32 can."""
@@ -164,11 +164,11 @@ def test_as_numpy_says(seed: int) -> None:
 
 def test_the_samples_have_everything() -> None:
     rng = Random(1)
-    samples = [random_tensor(rng) for _ in range(400)]
+    samples = [random_tensor(rng) for _ in range(200)]
     assert {sample.dtype for sample in samples} == {*FLOATS, *COMPLEX, *OTHERS}
     assert any(not sample.is_contiguous() and sample.numel() > 1 << 17 for sample in samples)
     found = [measured(sample) for sample in samples]
-    assert sum(health.nan + health.posinf + health.neginf > 0 for health in found) > 40
+    assert sum(health.nan + health.posinf + health.neginf > 0 for health in found) > 20
     assert sum(health.numbers > 0 and health.min is None for health in found) > 1
 
 

@@ -575,6 +575,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("place", PLACES)
 def test_what_a_hook_returns_or_raises(place: str, device_policy: Any) -> None:
     for returned in RETURNS.values():

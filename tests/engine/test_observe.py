@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*Sparse invariant checks:UserWarning")
 
-TOTAL = 2_000 if settings.get_current_profile_name() == "fuzz" else 200
+TOTAL = 2_000 if settings.get_current_profile_name() == "fuzz" else 100
 UNSEEN = {"HookCalled"}
 """Events that only the exact engine emits."""
 ALL = [*FORWARD, *FORWARD, *HOOKS, *CALLS]

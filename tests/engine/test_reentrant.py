@@ -69,6 +69,7 @@ class _Depths(Instrument):
         self.names.add(threading.current_thread().name)
 
 
+@pytest.mark.slow_but_one_in(5)
 @pytest.mark.parametrize("first", range(3))
 @pytest.mark.parametrize("name", POLICIES)
 def test_depth_200(name: str, first: int) -> None:

@@ -2,7 +2,9 @@
 
 The interpreter imports this before it runs MODULE. The process itself never comes to that: it
 forks, and a child goes on to what ``python -m MODULE ARGUMENTS`` is, two seconds of CPU time sooner
-and without a frame of this file. :mod:`tests.python_process` starts it and calls.
+and without a frame of this file. The first optimizer that is made imports ``torch._dynamo``, which
+takes two more seconds: it is imported here too, but for a CODE, which runs few times and may do
+without an optimizer. :mod:`tests.python_process` starts it and calls.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+if sys.argv[0] == "-m":
+    import torch._dynamo
 
 
 def next_call(connection: socket.socket) -> dict[str, Any]:
