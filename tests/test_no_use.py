@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import agviz
+from agviz.analysis.causes import Cause
 from agviz.analysis.no_use import NoUse, no_use
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import Verdict, verdicts
@@ -98,6 +99,19 @@ class Centred(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x - x
+
+
+class Shifted(nn.Module):
+    """An offset, of zeros at first, before a batch norm that takes it out again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offset = nn.Parameter(torch.zeros(6))
+        self.norm, self.head = nn.BatchNorm1d(6, affine=False), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.norm(x + self.offset))
+        return out
 
 
 class Weighted(nn.Module):
@@ -264,6 +278,23 @@ def test_nothing_is_learnt_where_all_gradients_cancel(tmp_path: Path) -> None:
     assert isinstance(verdict.basis, NoUse)
     assert verdict.outcome is Outcome.FOUND
     assert len(verdict.basis.group.rows) == 2
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_a_normalisation_takes_out_is_found_where_nothing_else_is_trained(
+    tmp_path: Path, *, frozen: bool
+) -> None:
+    model = Shifted()
+    model.head.requires_grad_(not frozen)
+    verdict = judged(model, tmp_path / "t.agviz")
+    assert isinstance(verdict.basis, NoUse) == frozen
+    answer = agviz.load(tmp_path / "t.agviz").why()
+    assert (answer.is_fine, answer.outcome is Outcome.FOUND) == (not frozen, frozen)
+    (row,) = (row for row in answer if row.parameter == "offset")
+    assert (row.gradient, row.cause) == ("faint", Cause.SHIFT)
+    if frozen:
+        assert "x + self.offset" in verdict.source
+        assert "train what is behind that" in verdict.paragraph
 
 
 def trained(

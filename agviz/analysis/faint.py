@@ -30,6 +30,8 @@ LEAST: Final = 1e-6
 """Of a parameter's norm, and of the largest gradient on the way: more is not next to nothing."""
 LEAST_BESIDE_ZEROS: Final = 1e-9
 """Of the largest gradient on the way, where the parameter's own norm is 0 or not known."""
+_EPSILON: Final = {"float32": 2.0**-23, "float64": 2.0**-52}
+"""Of types whose sums are rounded as often as they are added to."""
 _MOST_STEPS: Final = 20_000
 _ABOUT: Final = 0.5
 """Of the largest, of what is about as large."""
@@ -140,6 +142,9 @@ class Faintness:
         Raises:
             agviz.errors.TraceError: the file is damaged.
         """
+        shift = self._rounding(leaf)
+        if shift is not None and _is_shift(self._flow, shift, self._way(leaf)):
+            return shift
         most = LEAST * parameter if parameter else LEAST_BESIDE_ZEROS
         way = self._way(leaf) if 0 < gradient <= most else []
         if not way:
@@ -157,6 +162,18 @@ class Faintness:
             return None
         found = _named(flow, _falls([*behind, _Step(leaf, gradient, gradient, 0)]), largest)
         return found._replace(cause=Cause.SHIFT) if _is_shift(flow, found, way) else found
+
+    def _rounding(self, leaf: int) -> Faint | None:
+        """Where the gradient of a parameter is a sum that comes to no more than its rounding."""
+        step = self._before.setdefault(leaf, self._step_before(leaf))
+        if step is None:
+            return None
+        node = self._flow.nodes[step.node]
+        known = [_EPSILON.get(row.dtype) for _, row in self._flow.inputs(step.node) if row]
+        if base_name(node.short_name) not in _SUMMING or not known or None in known:
+            return None
+        most = max(filter(None, known)) * math.sqrt(step.numel) * step.given
+        return Faint(Cause.SHIFT, node, 1, step.given) if 0 < step.gave <= most else None
 
     def modules(self, leaf: int) -> list[str]:
         """The modules that the gradient of a parameter came through, from the loss on.

@@ -243,12 +243,14 @@ class Gradients(Sequence[GradientRow]):
     @property
     def is_fine(self) -> bool:
         """Whether every parameter has a gradient, or is meant to have none."""
-        return all(row.is_fine for row in self.rows)
+        return not self._is_all_shift and all(row.is_fine for row in self.rows)
 
     @property
     def outcome(self) -> Outcome:
         """The worst of the rows; no ✓ where the pass itself went wrong."""
         found = {row.outcome for row in self.rows}
+        if self._is_all_shift:
+            return Outcome.FOUND
         if Outcome.FOUND in found:
             return Outcome.FOUND
         if self.doubt or not found or Outcome.CANT_TELL in found:
@@ -269,6 +271,11 @@ class Gradients(Sequence[GradientRow]):
         return [row for row in self.rows if row.cause is not Cause.FROZEN]
 
     @property
+    def _is_all_shift(self) -> bool:
+        """Whether all that is trained is normalised away; a bias beside weights may be."""
+        return bool(self.trained) and all(row.cause is Cause.SHIFT for row in self.trained)
+
+    @property
     def verdict(self) -> str:
         """All of them in one sentence."""
         if not self.rows:
@@ -279,10 +286,13 @@ class Gradients(Sequence[GradientRow]):
             return f"no parameter requires a gradient ({plural(frozen, 'parameter')})"
         said = f"; {frozen:,} {'is' if frozen == 1 else 'are'} frozen" if frozen else ""
         counts = {
-            kind: sum(row.gradient == kind and row.cause is not Cause.SHIFT for row in trained)
+            kind: sum(
+                row.gradient == kind and (self._is_all_shift or row.cause is not Cause.SHIFT)
+                for row in trained
+            )
             for kind in _WHAT
         }
-        shifts = sum(row.cause is Cause.SHIFT for row in trained)
+        shifts = 0 if self._is_all_shift else sum(row.cause is Cause.SHIFT for row in trained)
         if shifts:
             said += f"; {shifts:,} practically zero, normalised away"
         if not any(counts.values()):

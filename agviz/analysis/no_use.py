@@ -113,6 +113,8 @@ class NoUse:
                 " last layer can't give what lies beyond its range, as numbers below 0 behind a"
                 " ReLU. Leave it out there, unless a step was too large."
             )
+        if row.cause is Cause.SHIFT:
+            return "Nothing else is trained: train what is behind that, or leave it out."
         if row.cause is _FACTOR:
             return (
                 "They are zero themselves, so that each leaves the others no gradient: initialise"
@@ -238,9 +240,10 @@ def _cancelled(
 
     Of single parameters that may be chance, or what a normalisation behind a bias makes of it.
     """
-    rows = [row for row in lasting if row.cause in _CANCELLED]
+    rows = [row for row in lasting if row.cause in _CANCELLED or row.cause is Cause.SHIFT]
     if rows == list(trained):
         return rows
+    rows = [row for row in rows if row.cause is not Cause.SHIFT]
     others = {_module(row) for row in trained if row not in rows}
     weighty = {_module(row) for row in rows if row.parameter in matrices}
     return [row for row in rows if _module(row) in weighty - others]

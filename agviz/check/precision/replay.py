@@ -64,7 +64,7 @@ class Replay:
         if len(results) != len(call.results):
             read = call.name.removesuffix(_GETTER)
             does = "calls" if read == call.name else "reads"
-            raise TapeError(f"its forward {does} {read}, which gives something else the second time")
+            raise TapeError(f"its forward {does} {read}, which gives something else anew")
         for number, tensor in zip(call.results, results, strict=True):
             is_exact = not (tensor.is_floating_point() or tensor.is_complex())
             self.tensors[number] = like.get(number, tensor) if is_exact else tensor
