@@ -114,9 +114,12 @@ def test_both_sides_of_a_collective_in_which_a_rank_dies(
 ) -> None:
     text, ended = told(SIZES, tmp_path, capsys)
     assert ended.returncode != 0
-    assert "different sizes" in text
     assert "rank 0 called all_reduce of float32 [5] at train.py:10 in train" in text
-    assert "rank 1 called all_reduce of float32 [6] at train.py:10 in train" in text
+    if "came out of" in text:  # gloo lets the rank with the larger tensor go on, or not
+        assert "rank 1 went on to barrier at train.py:11 in train" in text
+    else:
+        assert "different sizes" in text
+        assert "rank 1 called all_reduce of float32 [6] at train.py:10 in train" in text
 
 
 def test_tensors_that_ranks_reduce_in_different_orders(

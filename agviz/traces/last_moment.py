@@ -63,6 +63,17 @@ class LastMoment(NamedTuple):
     line: str
     """Where it was called: ``train.py:42 in main``."""
 
+    @property
+    def last_ns(self) -> int:
+        """When the last of it was."""
+        return max(self.time_ns, self.call_ns)
+
+    @property
+    def call_place(self) -> tuple[str, int]:
+        """Process group of the last call, and its number there; empty and 0: not known."""
+        number, _, group = self.number.partition(" of process group ")
+        return (group, int(number)) if number.isdecimal() else ("", 0)
+
 
 def place(trace: Path) -> Path:
     """The file beside a trace."""

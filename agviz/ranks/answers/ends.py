@@ -84,10 +84,14 @@ def ends(run: Run) -> dict[int, RankEnd]:
         rank = run.ranks[file.number]
         last = rank.passes[-1] if rank.passes else None
         end, error = _end(trace)
+        moment = trace.last_moment() if end is End.CUT else None
         found[file.number] = RankEnd(
             file.number,
             end,
-            run.on_one_clock(file.number, rank.last_ns),
+            run.on_one_clock(
+                file.number,
+                rank.last_ns if moment is None else max(rank.last_ns, moment.last_ns),
+            ),
             -1 if last is None else last.ordinal,
             last is not None and last.status is not GraphTaskStatus.FINISHED,
             error,

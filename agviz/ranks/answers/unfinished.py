@@ -329,6 +329,8 @@ def _crashed(run: Run, one: RankEnd, ended: Mapping[int, RankEnd]) -> RankVerdic
                 beside = trace.last_moment()
             if beside is not None and _is_another(last, beside):
                 return _at_once(run, one.rank, last, rank, beside, ended)
+            if beside is not None and _has_left(last, beside):
+                return _left_in(run, one.rank, last, rank, beside, ended)
         if other.end is not End.OTHERS:
             continue
         theirs = _called_after(run, rank, last.call_after)
@@ -360,6 +362,36 @@ def _is_another(one: LastMoment, other: LastMoment) -> bool:
         and one.number == other.number
         and {one.operation, other.operation} <= _ALIKE_ON_ALL
         and (one.operation, one.shapes, one.dtypes) != (other.operation, other.shapes, other.dtypes)
+    )
+
+
+def _has_left(one: LastMoment, other: LastMoment) -> bool:
+    """Whether the second of two ranks came out of the collective that the first called last."""
+    group, number = one.call_place
+    theirs, next_one = other.call_place
+    return one.operation in _ALIKE_ON_ALL and group == theirs and 0 < number < next_one
+
+
+def _left_in(
+    run: Run,
+    rank: int,
+    mine: LastMoment,
+    other: int,
+    theirs: LastMoment,
+    ended: Mapping[int, RankEnd],
+) -> RankVerdict:
+    """A rank that died in a collective that another one came out of."""
+    return found_at(
+        run,
+        "collectives",
+        (rank,),
+        _frame_at(mine.line),
+        f"rank {rank} died in a collective that rank {other} came out of",
+        f"As call {mine.number}, rank {rank} called {_of(mine)} at {mine.line}, and died in it;"
+        f" rank {other} went on to {_of(theirs)} at {theirs.line}. So it ends, in C++, where shapes"
+        " or dtypes differ between ranks, and so does a signal that kills it there."
+        f" {_ends(ended)}",
+        details=_each(run, ended),
     )
 
 
