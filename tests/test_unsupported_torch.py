@@ -134,7 +134,7 @@ def test_torchs_own_engine_is_observed_where_that_will_do(lacking: str, tmp_path
 
 @pytest.mark.parametrize(
     "option",
-    slow_but((), ["--listen", "--check-forward", "--on=nonfinite", "--steps=:2"]),
+    slow_but({"--listen"}, ["--listen", "--check-forward", "--on=nonfinite", "--steps=:2"]),
 )
 def test_whatever_was_to_be_recorded(option: str, tmp_path: Path) -> None:
     env = environment(tmp_path, "a function")

@@ -115,9 +115,8 @@ print("freed" if last() is None else "alive")
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("thread", ["main", "other"])
-@pytest.mark.parametrize("engine", ["native", "ours"])
+@pytest.mark.parametrize("thread", ["main", pytest.param("other", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", [pytest.param("native", marks=pytest.mark.slow), "ours"])
 def test_a_deep_graph_is_freed_when_its_root_dies(engine: str, thread: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _SOON, engine, thread], capture_output=True, text=True, check=False
