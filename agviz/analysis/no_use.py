@@ -114,7 +114,10 @@ class NoUse:
                 " ReLU. Leave it out there, unless a step was too large."
             )
         if row.cause is Cause.SHIFT:
-            return "Nothing else is trained: train what is behind that, or leave it out."
+            return (
+                "A constant that is added to all that is normalised cancels. Nothing else is"
+                " trained: train what is behind that, or leave it out."
+            )
         if row.cause is _FACTOR:
             return (
                 "They are zero themselves, so that each leaves the others no gradient: initialise"
