@@ -165,14 +165,14 @@ class Faintness:
 
     def _rounding(self, leaf: int) -> Faint | None:
         """Where the gradient of a parameter is a sum that comes to no more than its rounding."""
-        step = self._before.setdefault(leaf, self._step_before(leaf))
-        if step is None:
+        step = self._known_step(leaf)
+        node = None if step is None else self._flow.nodes[step.node]
+        if step is None or node is None or base_name(node.short_name) not in _SUMMING:
             return None
-        node = self._flow.nodes[step.node]
-        known = [_EPSILON.get(row.dtype) for _, row in self._flow.inputs(step.node) if row]
-        if base_name(node.short_name) not in _SUMMING or not known or None in known:
+        types = {row.dtype for _, row in self._flow.inputs(step.node) if row}
+        if not types or not types <= _EPSILON.keys():
             return None
-        most = max(filter(None, known)) * math.sqrt(step.numel) * step.given
+        most = max(map(_EPSILON.__getitem__, types)) * math.sqrt(step.numel) * step.given
         return Faint(Cause.SHIFT, node, 1, step.given) if 0 < step.gave <= most else None
 
     def modules(self, leaf: int) -> list[str]:
@@ -254,9 +254,7 @@ class Faintness:
             if is_far and node == leaf:
                 step = self._step_before(node, _ABOUT)
             else:
-                if node not in self._before:
-                    self._before[node] = self._step_before(node)
-                step = self._before[node]
+                step = self._known_step(node)
             if step is None:
                 return found[::-1]
             if not (math.isfinite(step.given) and math.isfinite(step.gave)):
@@ -264,6 +262,12 @@ class Faintness:
             found.append(step)
             node = step.node
         return []
+
+    def _known_step(self, node: int) -> _Step | None:
+        """The same for the largest gradient, read once."""
+        if node not in self._before:
+            self._before[node] = self._step_before(node)
+        return self._before[node]
 
     def _step_before(self, node: int, share: float = 1.0) -> _Step | None:
         """The farthest from the root of those that gave so much of what the largest gave."""

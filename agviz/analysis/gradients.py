@@ -249,9 +249,7 @@ class Gradients(Sequence[GradientRow]):
     def outcome(self) -> Outcome:
         """The worst of the rows; no ✓ where the pass itself went wrong."""
         found = {row.outcome for row in self.rows}
-        if self._is_all_shift:
-            return Outcome.FOUND
-        if Outcome.FOUND in found:
+        if self._is_all_shift or Outcome.FOUND in found:
             return Outcome.FOUND
         if self.doubt or not found or Outcome.CANT_TELL in found:
             return Outcome.CANT_TELL
@@ -285,15 +283,10 @@ class Gradients(Sequence[GradientRow]):
         if not trained:
             return f"no parameter requires a gradient ({plural(frozen, 'parameter')})"
         said = f"; {frozen:,} {'is' if frozen == 1 else 'are'} frozen" if frozen else ""
-        counts = {
-            kind: sum(
-                row.gradient == kind and (self._is_all_shift or row.cause is not Cause.SHIFT)
-                for row in trained
-            )
-            for kind in _WHAT
-        }
-        shifts = 0 if self._is_all_shift else sum(row.cause is Cause.SHIFT for row in trained)
-        if shifts:
+        others = [row for row in trained if row.cause is not Cause.SHIFT]
+        judged = others or trained
+        counts = {kind: sum(row.gradient == kind for row in judged) for kind in _WHAT}
+        if shifts := len(trained) - len(judged):
             said += f"; {shifts:,} practically zero, normalised away"
         if not any(counts.values()):
             whose = (

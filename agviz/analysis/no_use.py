@@ -243,10 +243,10 @@ def _cancelled(
 
     Of single parameters that may be chance, or what a normalisation behind a bias makes of it.
     """
-    rows = [row for row in lasting if row.cause in _CANCELLED or row.cause is Cause.SHIFT]
-    if rows == list(trained):
-        return rows
-    rows = [row for row in rows if row.cause is not Cause.SHIFT]
+    every = [row for row in lasting if row.cause in _CANCELLED or row.cause is Cause.SHIFT]
+    if every == list(trained):
+        return every
+    rows = [row for row in every if row.cause in _CANCELLED]
     others = {_module(row) for row in trained if row not in rows}
     weighty = {_module(row) for row in rows if row.parameter in matrices}
     return [row for row in rows if _module(row) in weighty - others]

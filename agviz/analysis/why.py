@@ -336,9 +336,8 @@ class _Why:
         if health is not None and health.norm is not None:
             next_to_nothing = self._faint(task.id).find(found.node, health.norm, parameter.norm)
             step = self._rates.get(parameter.name, 0.0) * health.norm
-            is_shift = next_to_nothing is not None and next_to_nothing.cause is Cause.SHIFT
             if next_to_nothing is not None and (
-                is_shift or step <= LEAST * (parameter.norm or 0.0)
+                next_to_nothing.cause is Cause.SHIFT or step <= LEAST * (parameter.norm or 0.0)
             ):
                 row = self._practically_zero(parameter, found, health.norm, next_to_nothing)
                 return self._unless_learnt(row, task)

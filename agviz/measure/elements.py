@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from agviz.measure import device_kernel, kernel
+from agviz_engine.dense import is_dense
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -147,22 +148,6 @@ def _chunks(gradient: Tensor) -> Iterator[Tensor]:
         yield flat
     else:
         yield from flat.split(size)
-
-
-def is_dense(tensor: Tensor) -> bool:
-    """Whether the elements lie side by side, in whatever order."""
-    return are_dense(zip(tensor.stride(), tensor.shape, strict=True))
-
-
-def are_dense(dimensions: Iterable[tuple[int, int]]) -> bool:
-    """The same of strides and sizes."""
-    expected = 1
-    for stride, size in sorted(dimensions):
-        if size > 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
 
 
 def is_apart(tensor: Tensor) -> bool:

@@ -31,14 +31,13 @@ from agviz.measure import device_kernel, kernel
 from agviz.measure.elements import (
     FEW,
     PartNumbers,
-    are_dense,
     is_apart,
-    is_dense,
     numbers_of,
     repeated,
 )
 from agviz.measure.recent import Recent
 from agviz.measure.values import Health
+from agviz_engine.dense import are_dense, is_dense
 from agviz_engine.errors import comes_from_outside
 from agviz_engine.finalizers import held_off
 from agviz_engine.instruments import own_packages

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 from array import array
 from bisect import bisect_left
@@ -81,6 +80,7 @@ from agviz_engine import events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from os import PathLike
 
     from torch import Tensor
@@ -173,11 +173,9 @@ class Trace:
         self._known_timeline = None
         self._read_anew()
 
-    @contextlib.contextmanager
-    def one_moment(self) -> Iterator[None]:
+    def one_moment(self) -> AbstractContextManager[None]:
         """Read inside what a growing file holds at this moment; only for a short time."""
-        with self._database.one_moment():
-            yield
+        return self._database.one_moment()
 
     @property
     def version(self) -> int:

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from agviz_engine.releases import is_dense, is_grad_layout_enforced
+from agviz_engine.dense import is_dense
+from agviz_engine.releases import is_grad_layout_enforced
 from agviz_engine.thread_state import current
 from agviz_engine.torch_layout import are_alike
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _C = cast("Any", torch._C)
-_is_dense = is_dense()
 _sparse_tensor = torch.ops.aten._sparse_coo_tensor_unsafe.default
 """What torch calls, too: ``torch.sparse_coo_tensor`` warns in some releases in any case."""
 _use_count = cast("Callable[[Tensor], int]", cast("Any", Tensor)._use_count)
@@ -136,7 +136,7 @@ def _has_stealable_layout(gradient: Tensor, variable: Tensor) -> bool:
 
 def _obeys_layout_contract(gradient: Tensor, variable: Tensor) -> bool:
     """``utils::obeys_layout_contract`` for strided tensors of one shape."""
-    if variable.is_contiguous() or not _is_dense(variable):
+    if variable.is_contiguous() or not is_dense(variable):
         return gradient.is_contiguous()
     return all(
         ours == wanted or size == 1

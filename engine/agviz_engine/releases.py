@@ -10,7 +10,6 @@ size of an edge, place of a node's fields   all             measured: :mod:`.tor
 a custom Function's Python object does      2.10 to 2.12    :func:`function_keeps_node`,
 not keep its node alive                                     :func:`is_node_alive`
 the grad layout policy can be turned off    2.13 and newer  :func:`is_grad_layout_enforced`
-name of ``is_dense``                        2.10            :func:`is_dense`
 a Function gets what a ``grad`` of          2.14 and newer  :mod:`.gradient_edge`: the same way
 functorch wrapped without the wrapper                       in all releases
 ``torch.autograd.graph.node_creation_hook``  2.14 and newer  :func:`has_node_creation_hook`
@@ -23,7 +22,6 @@ import functools
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
-from torch import _prims_common
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,30 +30,6 @@ if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
 _C = cast("Any", torch._C)
-
-
-def _one_of(owner: Any, *names: str) -> Any:
-    """What a module has under the first of the names that it has.
-
-    Raises:
-        ImportError: under none.
-    """
-    for name in names:
-        if hasattr(owner, name):
-            return getattr(owner, name)
-    raise ImportError(f"cannot import name {names[0]!r} from {owner.__name__!r}")
-
-
-def is_dense() -> Callable[[Tensor], bool]:
-    """What says whether a tensor's elements fill their memory without gaps and overlaps.
-
-    Raises:
-        ImportError: this torch has none.
-    """
-    found: Callable[[Tensor], bool] = _one_of(
-        _prims_common, "is_non_overlapping_and_dense_or_false", "is_non_overlapping_and_dense"
-    )
-    return found
 
 
 _Accessors: TypeAlias = "tuple[Callable[[], Any], Callable[[Any], None]]"

@@ -57,6 +57,7 @@ from torch.nn import Parameter
 
 from agviz_engine import support
 from agviz_engine.checked_memory import words
+from agviz_engine.dense import is_dense
 from agviz_engine.node import FUNCTION_BASE
 
 if TYPE_CHECKING:
@@ -797,26 +798,8 @@ def fits_into(gradient: Tensor, tensor: Tensor) -> bool:
     end = dimensions << 3
     sizes = theirs[1][:end]
     return (dimensions, sizes, *theirs[3:]) == (ours[0], ours[1][:end], *ours[3:]) and (
-        theirs[2][:end] == _contiguous_strides(sizes) or _are_dense(sizes, theirs[2][:end])
+        theirs[2][:end] == _contiguous_strides(sizes) or is_dense(tensor)
     )
-
-
-def _are_dense(sizes: bytes, strides: bytes) -> bool:
-    """Whether elements of these sizes and strides fill their memory, in whatever order.
-
-    Torch's own function in Python imports ``torch.fx.experimental`` at its first call: a second.
-    """
-    words = struct.Struct(f"={len(sizes) // _WORD}Q")
-    shape = words.unpack(sizes)
-    if 0 in shape:
-        return True
-    expected = 1
-    for stride, size in sorted(zip(words.unpack(strides), shape, strict=True)):
-        if size > 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
 
 
 def _contiguous_strides(sizes: bytes) -> bytes:

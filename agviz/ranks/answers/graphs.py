@@ -82,9 +82,9 @@ def _first_apart(
     run: Run, ordinal: int, rank: int, other: int
 ) -> tuple[NodeRow | None, NodeRow | None]:
     with run.folder.trace(rank) as trace:
-        mine = _in_forward(trace, run.ranks[rank].passes[ordinal].graph_task)
+        mine = in_forward(trace, run.ranks[rank].passes[ordinal].graph_task)
     with run.folder.trace(other) as trace:
-        theirs = _in_forward(trace, run.ranks[other].passes[ordinal].graph_task)
+        theirs = in_forward(trace, run.ranks[other].passes[ordinal].graph_task)
     for a, b in zip(mine, theirs, strict=False):
         if (a.short_name, a.module, a.frame) != (b.short_name, b.module, b.frame):
             return a, b
@@ -95,7 +95,7 @@ def _first_apart(
     )
 
 
-def _in_forward(trace: Trace, graph_task: int) -> list[NodeRow]:
+def in_forward(trace: Trace, graph_task: int) -> list[NodeRow]:
     """The nodes in the order in which the forward made them."""
     made = [node for node in trace.nodes(graph_task) if node.sequence_nr is not None and node.stack]
     return sorted(made, key=lambda node: node.sequence_nr or 0)

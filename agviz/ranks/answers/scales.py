@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.measures import number
 from agviz.analysis.median import median
 from agviz.analysis.program_calls import ops_of_pass
-from agviz.ranks.answers.found import RankVerdict, found_at, line_of, numbers
+from agviz.ranks.answers.found import RankVerdict, found_at, numbers
+from agviz.ranks.answers.graphs import in_forward
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -172,6 +173,5 @@ def _key(op: ForwardOpRow) -> tuple[str, str | None, Frame | None]:
 
 def _first_line(trace: Trace, graph_task: int) -> Frame | None:
     """Where the forward begins: the line of the node that was made first."""
-    made = [node for node in trace.nodes(graph_task) if node.sequence_nr is not None and node.stack]
-    first = min(made, key=lambda node: node.sequence_nr or 0, default=None)
-    return None if first is None else line_of(trace, first)
+    made = in_forward(trace, graph_task)
+    return made[0].frame if made else None

@@ -200,7 +200,7 @@ class RankObserver:
             return
         by_leaf = {id(ref.node.variable): ref for ref in refs}
         roots = self._names.roots()
-        if leaves != self._leaves:
+        if self._passes <= _FIRST_PASSES:  # to look for them takes tens of ms
             self._passed_over = [*map(weakref.ref, passed_over(roots, by_leaf))]
         self._leaves = leaves
 
