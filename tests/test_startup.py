@@ -183,8 +183,8 @@ NO_FIT = """
 import sys
 from agviz.after_import import after_import
 def change():
-    del sys.modules["torch._prims_common"].is_non_overlapping_and_dense_or_false
-after_import("torch._prims_common", change)
+    del sys.modules["torch.autograd.graph"].get_gradient_edge
+after_import("torch._meta_registrations", change)
 """
 
 

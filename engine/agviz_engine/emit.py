@@ -283,11 +283,14 @@ class Emitter:
         self.dispatch(graph_task, ref, row)
         live.inputs = live.outputs = ()
 
-    def node_failed(self, graph_task: GraphTask, ref: NodeRef, error: BaseException) -> None:
-        """A node, its hook or its check raised."""
+    def node_failed(
+        self, thread: EngineThread, graph_task: GraphTask, ref: NodeRef, error: BaseException
+    ) -> None:
+        """A node that ``thread`` ran, its hook or its check raised."""
         if self._registry.node_failed:
+            place = next_seq(), clock(), thread.thread_id, graph_task.id
             facts = ref.index, type(error).__name__, text_of(error)
-            event = events.NodeFailed(*self.stamp(graph_task), *facts)
+            event = events.NodeFailed(*place, *facts)
             self.event(event, self.live(graph_task, ref))
 
     def node_skipped(self, graph_task: GraphTask, ref: NodeRef, reason: str) -> None:

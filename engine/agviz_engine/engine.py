@@ -633,7 +633,7 @@ class Engine:
         anomaly.hide_mode(error)
         first = graph_task.set_exception(error)
         try:
-            self.emit.node_failed(graph_task, ref, error)
+            self.emit.node_failed(current(), graph_task, ref, error)
             warned = native_run.warned_of(error)
             if first and torch.is_anomaly_enabled() and not warned:
                 try:

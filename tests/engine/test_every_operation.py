@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 import torch
@@ -124,6 +124,34 @@ def _repeatable(program: Callable[[], Sequence[Tensor | None]]) -> Callable[[], 
     return repeatable
 
 
+class _Peek(torch.autograd.Function):
+    """Read which number the thread of its backward gives its next node."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, found: list[int]) -> Tensor:
+        ctx.found = found
+        return tensor.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        ctx.found.append(torch._C._autograd._get_sequence_nr())
+        return gradients[0], None
+
+
+def _number_above_the_device() -> None:
+    """Number the next nodes of this thread above all that a device's thread makes in a program.
+
+    A second backward runs nodes of both threads in the order of their numbers, and those of a
+    device's thread are from what its engine has done before.
+    """
+    found: list[int] = []
+    probe = torch.ones((), device="cuda", requires_grad=True)
+    cast("Any", _Peek).apply(probe, found).backward()
+    leaf = torch.ones((), requires_grad=True)
+    while torch._C._autograd._get_sequence_nr() < found[0] + 10_000:
+        leaf.neg()
+
+
 def _by_thread(events: list[Any]) -> list[Any]:
     return sorted(events, key=lambda event: event[1]["thread"])
 
@@ -151,6 +179,8 @@ def test_gradients_order_and_errors_are_torchs(shard: int, device: str) -> None:
         programs = [sample.backward]
         if sample.operation.supports_gradgrad and sample.leaves[0].dtype is torch.float64:
             programs.append(sample.twice)
+        if device != "cpu":
+            _number_above_the_device()
         for program in programs:
             assert_same(program if device == "cpu" else _repeatable(program))
 

@@ -111,9 +111,9 @@ class ObservedPass:
         self.thread = current()
         self.native_id = UNCLAIMED
         """Torch's number of the graph task, once the first node of it runs."""
-        self.running: dict[int, NodeRef] = {}
+        self.running: dict[int, tuple[EngineThread, NodeRef]] = {}
         """Nodes that have started and not ended."""
-        self.last: NodeRef | None = None
+        self.last: tuple[EngineThread, NodeRef] | None = None
         """The node that ended last."""
         self._device_threads: set[EngineThread] = set()
         """Torch's own threads that ran nodes of it."""
@@ -167,8 +167,8 @@ class ObservedPass:
         if ref is None:
             return -1
         if ref.index not in self.running:
-            self.running[ref.index] = ref
             thread = current()
+            self.running[ref.index] = thread, ref
             thread.doing = thread.around, NODE, self.graph_task, ref, None
             self._took(thread, ref, ())
         return ref.index
@@ -196,10 +196,10 @@ class ObservedPass:
         emit = self.engine.emit
         found = list(self.running.values())
         nan = _NAN.match(text_of(error))
-        if not found and nan is not None and self.last is not None and self.last.name == nan[1]:
+        if not found and nan is not None and self.last is not None and self.last[1].name == nan[1]:
             found.append(self.last)
-        for ref in found:
-            emit.node_failed(self.graph_task, ref, error)
+        for thread, ref in found:
+            emit.node_failed(thread, self.graph_task, ref, error)
 
     def leave(self) -> None:
         """Take the hooks off."""
@@ -249,7 +249,7 @@ class ObservedPass:
                 self._device_threads.add(thread)
             thread.doing = thread.around, NODE, self.graph_task, ref, None
             is_known = ref.index in self.running
-            self.running[ref.index] = ref
+            self.running[ref.index] = thread, ref
             changed = self._meet_arrived(ref, gradients) if self._arrived else False
             if ref.is_accumulate_grad and ref.node.variable.grad is not None:
                 self._had_grad.add(ref.index)
@@ -272,7 +272,7 @@ class ObservedPass:
         try:
             thread = here.thread
             self.running.pop(ref.index, None)
-            self.last = ref
+            self.last = thread, ref
             if ref.is_accumulate_grad:
                 self._accumulated(ref)
             self._ended(thread, ref, outputs)
