@@ -33,6 +33,7 @@ KINDS: Final = {
     "scales": {"scales"},
     "lost hooks": {"gradients"},
     "not reduced": {"gradients"},
+    "summed": {"summed"},
     "raised": {"raised"},
     "killed": {"died"},
     "exited": {"exited"},

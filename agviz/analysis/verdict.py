@@ -36,6 +36,7 @@ from agviz.analysis.saturation.finding import saturation
 from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.softmax_axis import softmax_axis
 from agviz.analysis.source import source_line
+from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
@@ -140,7 +141,8 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
         elif shut is not None:
             found = [of_failure(shut, trace), *found]
     if not found and graph_task is None:
-        may_be_meant = moving_target(trace) or cut_recurrence(trace) or zero_derivative(trace)
+        rules = moving_target, cut_recurrence, zero_derivative, growing_network
+        may_be_meant = next((found_ for rule in rules if (found_ := rule(trace))), None)
         found = [of_failure(may_be_meant, trace, Outcome.CANT_TELL)] if may_be_meant else []
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.below_zero import below_zero
 from agviz.analysis.steps import (
+    adding,
     binding,
     clearing,
     decaying,
     discarding,
     dividing,
+    evaluating,
     falling,
     holding,
     hooking,
     idling,
+    inverting,
     making,
     mistaken,
     modes,
@@ -45,9 +48,10 @@ if TYPE_CHECKING:
 _OF_A_PART: Final = frozenset(
     {
         *("after the mean", "divided again", "flagged", "frozen", "frozen by name"),
-        *("frozen, moved", "held twice", "late binding", "made in forward", "no statistics"),
-        *("not clipped", "not held", "piecewise linear", "rebound", "restores nothing", "sharing"),
-        *("still", "swapped", "undetached", "unfrozen", "unregistered", "weighed"),
+        *("frozen, moved", "held twice", "late binding", "left in groups", "made in forward"),
+        *("not clipped", "not held", "on in evaluation", "piecewise linear", "rebound"),
+        *("restores nothing", "sharing", "still", "swapped", "undetached", "unfrozen"),
+        *("unregistered", "weighed", "no statistics"),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -99,6 +103,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *prefixes.frozen_by_prefix(run),
         *modes.stayed(run),
         *modes.frozen_in_training(run),
+        *evaluating.left_on(run),
         *mistaken.sharing(run),
         *mistaken.swapped(run),
         *mistaken.undetached(run),
@@ -111,7 +116,9 @@ def _found(trace: Trace) -> list[StepFinding]:
         *rebinding.rebound(run),
         *remaking.made_anew(run),
         *remaking.left_behind(run),
+        *adding.left_in_groups(run),
         *repeating.stepped_again(run),
+        *inverting.inverted(run),
         *restored,
         *restoring.pulled_back(run),
         *still.still(run),

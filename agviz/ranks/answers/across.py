@@ -16,6 +16,7 @@ from agviz.ranks.answers.rates import apart as apart_in_rate
 from agviz.ranks.answers.same_data import same_data
 from agviz.ranks.answers.scales import out_of_scale
 from agviz.ranks.answers.straggler import straggler
+from agviz.ranks.answers.summed import summed
 from agviz.ranks.answers.unfinished import unfinished
 from agviz.ranks.work import own_times_of_passes
 from agviz.words.units import plural
@@ -36,7 +37,7 @@ def rank_verdicts(run: Run) -> tuple[RankVerdict, ...]:
     ended = ends(run)
     found = tuple(_found(run, ended))
     if not found:
-        found = tuple(filter(None, (out_of_scale(run), same_data(run))))
+        found = tuple(filter(None, (out_of_scale(run), summed(run), same_data(run))))
     return found or (_nothing(run, ended),)
 
 

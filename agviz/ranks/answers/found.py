@@ -26,8 +26,8 @@ class RankVerdict:
 
     kind: str
     """``nonfinite``, ``straggler``, ``graphs``, ``collectives``, ``unused``, ``gradients``,
-    ``data``, ``scales``, ``rates``, ``raised``, ``died``, ``left``, ``hang``; empty: nothing was
-    found."""
+    ``data``, ``scales``, ``summed``, ``rates``, ``raised``, ``died``, ``left``, ``hang``; empty:
+    nothing was found."""
     ranks: tuple[int, ...]
     """Those in which the cause is."""
     node: str = ""

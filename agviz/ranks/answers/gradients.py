@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
 from agviz.analysis.steps.finding import listed
 from agviz.analysis.steps.source_calls import calls
 from agviz.ranks.answers.found import RankVerdict, found_at, line_of, numbers
 from agviz.traces.distributed import GRADIENT, NOT_WRAPPED
-from agviz.traces.rows import visible
+from agviz.traces.rows import Frame, visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Sequence
 
     from agviz.ranks.run import Run
     from agviz.traces.distributed import Synchronised
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame
 
 _DDP: Final = "ddp"
+_WRAPPERS: Final = frozenset({"DDP", "DistributedDataParallel"})
 _MOST_NAMED: Final = 3
 _SEEN: Final = "No AccumulateGrad was seen to lack DDP's hook."
 _UNSEEN: Final = (
@@ -110,6 +111,47 @@ def _around_ddp(trace: Trace, beside: Frame | None) -> list[Frame]:
     return calls(trace, beside, fits)
 
 
+def _after_wrapping(trace: Trace, *, is_replaced: bool) -> Frame | None:
+    """The one line behind ``DistributedDataParallel(net)`` that changes what that wraps.
+
+    None: there is none, or there are several.
+
+    Args:
+        trace: holds the files of the program.
+        is_replaced: whether it assigns to a part of ``net``; else it calls what writes to values of
+            it, as ``reset_parameters`` and what ends in ``_`` do.
+    """
+    found: set[Frame] = set()
+    for file in user_files(trace):
+        lines = trace.source(file)
+        nodes = list(with_functions(parsed(lines)))
+        wraps = [
+            (function, node)
+            for function, node in nodes
+            if isinstance(node, ast.Call) and called_name(node) in _WRAPPERS and node.args
+        ]
+        for inside, wrap in wraps:
+            net = ast.unparse(wrap.args[0])
+            for function, node in nodes:
+                if function != inside or getattr(node, "lineno", 0) <= (wrap.end_lineno or 0):
+                    continue
+                if is_replaced:
+                    changed = node.targets if isinstance(node, ast.Assign) else []
+                else:
+                    is_write = isinstance(node, ast.Call) and _writes(called_name(node))
+                    changed = [node.func, *node.args] if is_write else []
+                if any(ast.unparse(one).startswith((f"{net}.", f"{net}[")) for one in changed):
+                    line = node.lineno
+                    found.add(Frame(file, line, function, False, lines[line - 1].strip()))
+    return found.pop() if len(found) == 1 else None
+
+
+def _writes(name: str) -> bool:
+    return name in {"load_state_dict", "reset_parameters"} or (
+        name.endswith("_") and not name.endswith("requires_grad_")
+    )
+
+
 def _unhooked(known: Sequence[Synchronised]) -> list[Synchronised]:
     """Parameters whose AccumulateGrad has no hook of the reducer."""
     last = {one.parameter: one for one in known}
@@ -154,12 +196,16 @@ def _verdict(
             frame = line_of(trace, leaf)
         around = [] if unhooked or not is_gradient else _around_ddp(trace, frame)
         is_reduced = not is_gradient or _is_reduced(run, step)
+        if is_new and frame is None:
+            frame = _after_wrapping(trace, is_replaced=True)
+        changed = None if is_gradient else _after_wrapping(trace, is_replaced=False)
+        frame = changed or frame
         if not is_reduced and len(around) == 1:
             frame = around[0]
     if is_new:
         said = (
             f"DDP does not know {'it' if len(shown) == 1 else 'them'}: what was put into the module"
-            f" after DDP had wrapped it{'' if not converted else f' (at {frame})'} is trained by"
+            f" after DDP had wrapped it{'' if frame is None else f' (at {frame})'} is trained by"
             " each rank alone. Change the model before DDP wraps it."
         )
     elif unhooked:
@@ -188,6 +234,11 @@ def _verdict(
         said = (
             "Gradients are equal, so the ranks began with other weights, or something but the"
             " optimizer writes to them."
+        )
+    if changed is not None:
+        said += (
+            f" DDP sends the values of rank 0 to all when it is made; line {changed.line} writes to"
+            " them after that. Initialise the model before DDP wraps it."
         )
     checked = "some elements of each parameter are compared, in the first steps and each tenth"
     heading = (
