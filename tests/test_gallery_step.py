@@ -25,17 +25,19 @@ FAILING = programs("step")
 HEALTHY = programs("step_healthy")
 CALLED = '\n\nif __name__ == "__main__":\n    torch.manual_seed(0)\n    kept = program()\n'
 KINDS = {
-    "after the mean", "always skipped", "buffer", "cleared", "clipped", "decays",
+    "after the mean", "always drops", "always skipped", "buffer", "cleared", "clipped", "decays",
     "diverges", "falls", "flagged", "frozen", "frozen by name", "frozen, moved", "given back",
     "held twice",
     "hook writes", "horizon", "inverted", "kept", "late binding",
-    "left behind", "left in groups", "made anew", "made in forward", "mixed", "multiplied", "never steps",
+    "left behind", "left in groups", "lost sums", "made anew", "made in forward", "mixed",
+    "multiplied", "never steps",
     "no gradient",
     "not clipped", "not held",
     "not scaled", "piecewise linear",
     "rate 0", "rate falls", "rate infinite", "rate squared", "rebound", "replaced",
-    "set back", "spoilt", "stepped again", "still", "still scaled", "swings", "thrown away",
-    "no statistics", "too slow", "undetached", "unfrozen", "unregistered", "weighed",
+    "same derivative", "set back", "spoilt", "stepped again", "still", "still scaled",
+    "swings", "thrown away",
+    "no statistics", "too slow", "undetached", "unfrozen", "unregistered", "weighed", "whole batch",
 }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def collected() -> Iterator[list[int]]:
 async def test_nothing_is_collected_between_keys_and_what_is_young_in_the_pause_behind_them(
     tmp_path: Path, collected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector, "_PAUSE_S", 0.5)
+    monkeypatch.setattr(collector, "_PAUSE_S", 600)
     monkeypatch.setattr(collector, "_WORTH", 1)  # a slow machine may have made little until then
     app = AgvizApp([record(tmp_path / "t.agviz")])
     async with app.run_test(size=(120, 40)) as pilot:
@@ -47,6 +47,8 @@ async def test_nothing_is_collected_between_keys_and_what_is_young_in_the_pause_
         collected.clear()
         await press(pilot, "n")
         assert not collected
+        monkeypatch.setattr(collector, "_PAUSE_S", 0.01)
+        await press(pilot, "n")
         await until(pilot, lambda: bool(collected))
         assert collected == [1]
 

@@ -171,6 +171,19 @@ def definition(trace: Trace, name: str) -> Frame | None:
     return found[0] if len(found) == 1 else None
 
 
+def method(trace: Trace, owner: str, name: str) -> Frame | None:
+    """The method of this name of the one class called so in the program; None: not one."""
+    found = [
+        Frame(file, inner.lineno, name, False)
+        for file in user_files(trace)
+        for node in ast.walk(parsed(trace.source(file)))
+        if isinstance(node, ast.ClassDef) and node.name == owner
+        for inner in node.body
+        if isinstance(inner, ast.FunctionDef) and inner.name == name
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 def only_return(trace: Trace, function: Frame | None) -> Frame | None:
     """The one line at which a function of the program returns something; None: not one."""
     if function is None:
@@ -186,7 +199,8 @@ def only_return(trace: Trace, function: Frame | None) -> Frame | None:
 def writes_to_argument(trace: Trace, function: Frame | None) -> Frame | None:
     """The first line at which a function writes in place to its last argument; None: none does.
 
-    Nor where it binds the argument's name to something else, which may be a copy.
+    By another name that it gives to it, too; not where it binds the argument's name to something
+    else, which may be a copy.
     """
     for _, node in with_functions(parsed(trace.source(function.file))) if function else ():
         if (
@@ -197,11 +211,18 @@ def writes_to_argument(trace: Trace, function: Frame | None) -> Frame | None:
         ):
             continue
         name, inside = node.args.args[-1].arg, list(ast.walk(node))
-        bound = {
-            ast.unparse(t) for each in inside if isinstance(each, ast.Assign) for t in each.targets
-        }
-        lines = [each.lineno for each in map(_written, inside) if each and each.id == name]
-        return function._replace(line=lines[0]) if lines and name not in bound else None
+        bound = [
+            (ast.unparse(target), ast.unparse(each.value))
+            for each in inside
+            if isinstance(each, ast.Assign)
+            for target in each.targets
+        ]
+        targets = [target for target, _ in bound]
+        names = {target for target, value in bound if value == name and targets.count(target) == 1}
+        lines = [
+            each.lineno for each in map(_written, inside) if each and each.id in {name, *names}
+        ]
+        return function._replace(line=min(lines)) if lines and name not in targets else None
     return None
 
 

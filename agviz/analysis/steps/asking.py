@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.below_zero import below_zero
 from agviz.analysis.steps import (
     adding,
+    batching,
     binding,
     clearing,
     decaying,
     discarding,
     dividing,
+    dropping,
     evaluating,
     falling,
     holding,
@@ -32,6 +34,7 @@ from agviz.analysis.steps import (
     scaling,
     spoiling,
     still,
+    twice,
     undoing,
     unseen,
     weighing,
@@ -47,11 +50,11 @@ if TYPE_CHECKING:
 
 _OF_A_PART: Final = frozenset(
     {
-        *("after the mean", "divided again", "flagged", "frozen", "frozen by name"),
-        *("frozen, moved", "held twice", "late binding", "left in groups", "made in forward"),
-        *("not clipped", "not held", "on in evaluation", "piecewise linear", "rebound"),
-        *("restores nothing", "sharing", "still", "swapped", "undetached", "unfrozen"),
-        *("unregistered", "weighed", "no statistics"),
+        *("after the mean", "always drops", "divided again", "flagged", "frozen", "frozen by name"),
+        *("frozen, moved", "held twice", "late binding", "left in groups", "lost sums"),
+        *("made in forward", "no statistics", "not clipped", "not held", "on in evaluation"),
+        *("piecewise linear", "rebound", "restores nothing", "sharing", "still", "swapped"),
+        *("undetached", "unfrozen", "unregistered", "weighed"),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -103,7 +106,6 @@ def _found(trace: Trace) -> list[StepFinding]:
         *prefixes.frozen_by_prefix(run),
         *modes.stayed(run),
         *modes.frozen_in_training(run),
-        *evaluating.left_on(run),
         *mistaken.sharing(run),
         *mistaken.swapped(run),
         *mistaken.undetached(run),
@@ -129,6 +131,10 @@ def _found(trace: Trace) -> list[StepFinding]:
         *undoing.unclipped(run),
         *weighing.unequal(run),
         *weighing.after_mean(run),
+        *batching.of_whole_batch(run),
+        *twice.same_derivative(run),
+        *dropping.lost(run),
+        *(list(dropping.always(run)) or evaluating.left_on(run)),
         *dividing.divided_again(run),
         *below_zero(run),
         *second_derivatives(run),

@@ -24,14 +24,16 @@ from agviz.traces.rows import visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow
+    from agviz.traces.rows import ForwardOpRow, Frame
 
 _LOADS: Final = "load_state_dict"
 _SHARING: Final = (".data.__get__", ".detach")
+_LEAST_LOADS: Final = 2
+"""Of a state that was taken at the same time: one may be a trial of the function."""
 _BEFORE: Final = 100
 """Functions before one that adds, among which that is looked for which scaled."""
 _NUMBER: Final = re.compile(r"[\d.e+-]+$")
@@ -63,8 +65,12 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
         taken = min(sharing, key=lambda one: one.id)
         steps = sum(taken.time_ns < time < op.time_ns for time in times)
         frame, used = visible(taken.stack), visible(op.stack)
-        if frame is None or used is None or not steps or not _is_vain(run, op):
+        if frame is None or used is None or not _is_vain(run, op):
             continue
+        if not steps:
+            times_loaded = {one.graph_task for one in onto_itself if visible(one.stack) == used}
+            if not _is_load(op) or len(times_loaded) < _LEAST_LOADS:
+                continue
         beside = [
             one
             for one in trace.forward_ops(op.graph_task, limit=_MOST_OPS)
@@ -72,6 +78,9 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
         ]
         if not {one.id for one in beside} <= {one.id for one in onto_itself}:
             return  # it is given something else, too, which may be all that it is for
+        if not steps:
+            yield _loaded_at_once(used, beside)
+            return
         taking = [*beside, *trace.forward_taking(min(sources))[:1]]
         names = {row.parameter for one in taking for row in one.inputs[:2]} - {""}
         copy = f"a copy of {parameters(sorted(names))}" if names else "a copy of parameters"
@@ -99,6 +108,23 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
             ),
         )
         return
+
+
+def _loaded_at_once(line: Frame, loads: Sequence[ForwardOpRow]) -> StepFinding:
+    """What a line loads that takes the state of a module and gives it to the same one."""
+    names = {row.parameter for one in loads for row in one.inputs[:2]} - {""}
+    return StepFinding(
+        kind="restores nothing",
+        heading="load_state_dict copies a module onto itself: both are one and the same",
+        frame=line,
+        paragraph=(
+            "What is loaded here was taken with no step in between, and has the memory of what it"
+            f" is loaded into: {parameters(sorted(names)) if names else 'the parameters'}."
+            " An assignment gives a module a second name, and no second set of weights: what is to"
+            " lag behind, as a target network or a teacher, moves with each step. Make it by"
+            " copy.deepcopy(model)."
+        ),
+    )
 
 
 def pulled_back(run: RunSteps) -> Iterator[StepFinding]:

@@ -1,0 +1,120 @@
+"""Functions that do something else than their text suggests: dropouts that never end, lost sums.
+
+Note [More rows than places]
+``out[index] += rows`` reads, adds and writes once: of rows with one index, the last one is kept.
+Where more numbers are written than there are places, some index comes twice, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.code_search import called_name, parsed
+from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.source_calls import calls
+from agviz.traces.rows import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.rows import Frame
+
+_MOST_NODES: Final = 20_000
+_DROPOUT: Final = re.compile(r"(?:alpha_|feature_alpha_)?dropout[123]?d?")
+_MODULES: Final = ("F.", "functional.", "nn.functional.", "torch.nn.functional.")
+_PASSES: Final = 2
+
+
+def lost(run: RunSteps) -> Iterator[StepFinding]:
+    """Sums of the last passes that keep one of several rows. Note [More rows than places]."""
+    for task in run.passes[-_PASSES:]:
+        nodes = run.trace.nodes(task.id) if task.nodes <= _MOST_NODES else ()
+        for node in nodes:
+            shapes = node.output_shapes or ()
+            whole, rows = next(iter(node.input_shapes or ()), None), shapes[-1] if shapes else None
+            if not node.name.startswith("IndexPutBackward") or len(shapes) < 2:
+                continue
+            if whole is None or rows is None or math.prod(rows) <= math.prod(whole):
+                continue
+            if not _is_augmented(run, node.frame):
+                continue
+            yield StepFinding(
+                kind="lost sums",
+                heading="+= to indices that come more than once keeps one summand of each",
+                frame=node.frame,
+                paragraph=(
+                    f"{list(rows)} is added into {list(whole)} by indices: more rows than places,"
+                    " so that some index comes more than once. x[index] += y reads x[index], adds"
+                    " and writes once: of several rows for one place only one is in the result,"
+                    " while backward gives all of them a gradient. Use x.index_add_(0, index, y)"
+                    " or index_put_ with accumulate=True."
+                ),
+            )
+            return
+
+
+def _is_augmented(run: RunSteps, frame: Frame | None) -> bool:
+    """Whether a line is one like ``x[index] += y``."""
+    return frame is not None and any(
+        isinstance(node, ast.AugAssign)
+        and isinstance(node.target, ast.Subscript)
+        and isinstance(node.op, ast.Add | ast.Sub)
+        and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+        for node in ast.walk(parsed(run.trace.source(frame.file)))
+    )
+
+
+def always(run: RunSteps) -> Iterator[StepFinding]:
+    """Dropouts of the last pass that ``eval()`` does not turn off, where the program calls it."""
+    task = run.passes[-1] if run.passes else None
+    if task is None or task.nodes > _MOST_NODES:
+        return
+    lines = {node.frame for node in run.trace.nodes(task.id) if node.frame is not None}
+    called = visible(run.trace.call_site(task.id))
+    if not calls(run.trace, called, lambda call, name: name.endswith(".eval") and not call.args):
+        return
+    for frame in sorted(lines, key=lambda one: (one.file, one.line)):
+        if frame.function.rpartition(".")[2] == "<module>":
+            continue
+        found = calls(run.trace, frame, _drops_always)
+        if any(one.line == frame.line and _is_method(run, one) for one in found):
+            yield StepFinding(
+                kind="always drops",
+                heading="this dropout goes on in evaluation mode: it is not given training",
+                frame=frame,
+                paragraph=(
+                    "A function of torch.nn.functional does not know the module that calls it, and"
+                    " drops as in training unless it is given what to do: eval(), which this"
+                    " program calls, does not turn it off, so that evaluation is random and worse."
+                    " Give it training=self.training (dropout_p=p if self.training else 0.0), or"
+                    " use nn.Dropout. If dropping is meant there, say so by training=True."
+                ),
+            )
+            return
+
+
+def _is_method(run: RunSteps, frame: Frame) -> bool:
+    """Whether the line is in a method of a class with ``self``, as that of a module."""
+    return any(
+        isinstance(node, ast.FunctionDef)
+        and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+        and [argument.arg for argument in node.args.args[:1]] == ["self"]
+        for node in ast.walk(parsed(run.trace.source(frame.file)))
+    )
+
+
+def _drops_always(call: ast.Call, name: str) -> bool:
+    given = {word.arg: word.value for word in call.keywords}
+    if None in given:
+        return False
+    if called_name(call) == "scaled_dot_product_attention":
+        share = given.get("dropout_p")
+        return isinstance(share, ast.Constant) and bool(share.value)
+    is_function = name.startswith(_MODULES) and _DROPOUT.fullmatch(called_name(call)) is not None
+    share = call.args[1] if len(call.args) > 1 else given.get("p")
+    is_on = not isinstance(share, ast.Constant) or bool(share.value)
+    return is_function and is_on and len(call.args) < 3 and "training" not in given
