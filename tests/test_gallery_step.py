@@ -34,7 +34,7 @@ KINDS = {
     "no gradient",
     "not clipped", "not held",
     "not scaled", "piecewise linear",
-    "rate 0", "rate falls", "rate infinite", "rate squared", "rebound", "replaced",
+    "rate 0", "rate falls", "rate infinite", "rate squared", "rebound", "reordered", "replaced",
     "same derivative", "set back", "spoilt", "stepped again", "still", "still scaled",
     "swings", "thrown away",
     "no statistics", "too slow", "undetached", "unfrozen", "unregistered", "weighed", "whole batch",

@@ -380,3 +380,90 @@ def test_a_gate_that_is_shut_while_the_rest_learns_is_fine(tmp_path: Path) -> No
             return found
 
     fine(lambda: learn(Gated()), tmp_path)
+
+
+# -- clamps, and activations with bounds --------------------------------------------------------
+
+
+def depths(error: Callable[[Tensor], Tensor]) -> None:
+    """A depth for each pixel, in metres, by a network that begins near 0."""
+    conv = nn.Conv2d(3, 1, 3, padding=1)
+    images, metres = torch.rand(4, 3, 8, 8), 20 + 60 * torch.rand(4, 1, 8, 8)
+    optimizer = torch.optim.Adam(conv.parameters(), lr=1e-2)
+    for _ in range(6):
+        loss = error(conv(images) - metres).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def test_errors_clamped_to_a_bound_that_most_exceed(tmp_path: Path) -> None:
+    def clamped(off: Tensor) -> Tensor:
+        return off.square().clamp_max(500.0)  # errors beyond the bound
+
+    what = found(lambda: depths(clamped), tmp_path)
+    assert (what.function, what.trend) == ("clamp", "start")
+    assert what.frame is not None
+    assert what.frame.line == line_of("errors beyond the bound")
+
+
+def test_a_clamp_beyond_most_errors_is_fine(tmp_path: Path) -> None:
+    fine(lambda: depths(lambda off: off.square().clamp_max(1e4)), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["hardtanh", "relu6", "hardsigmoid"])
+def test_an_activation_with_bounds_that_pixels_of_255_exceed(name: str, tmp_path: Path) -> None:
+    first, last = nn.Linear(6, 16), nn.Linear(16, 3)
+    x, y = 255 * torch.rand(40, 6), torch.randint(3, (40,))
+
+    def model(given: Tensor) -> Tensor:
+        hidden: Tensor = getattr(nn.functional, name)(first(given))  # shut by pixels
+        out: Tensor = last(hidden)
+        return nn.functional.cross_entropy(out, y)
+
+    what = found(
+        lambda: steps(lambda _: model(x), [*first.parameters(), *last.parameters()], 1e-4),
+        tmp_path,
+    )
+    assert what.frame is not None
+    assert what.frame.line == line_of("shut by pixels")
+
+
+def test_a_hinge_with_few_samples_within_its_margin_is_fine(tmp_path: Path) -> None:
+    layer = nn.Linear(4, 1)
+    x = torch.randn(60, 4)
+    y = x[:, :1].sign()
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[9.0, 0.0, 0.0, 0.0]]))
+        layer.bias.zero_()
+
+    def margins(_: Tensor) -> Tensor:
+        return (1 - y * layer(x)).clamp(0.0, 100.0).mean()
+
+    fine(lambda: steps(margins, [*layer.parameters()], 1e-3), tmp_path)
+
+
+def test_bits_that_are_free_are_fine(tmp_path: Path) -> None:
+    encode, decode = nn.Linear(5, 4), nn.Linear(2, 5)
+    x = torch.randn(30, 5)
+
+    def bound(_: Tensor) -> Tensor:
+        mean, log = encode(x).chunk(2, -1)
+        z = mean + torch.randn_like(mean) * (0.5 * log).exp()
+        divergence = 0.5 * (mean.square() + log.exp() - log - 1)
+        return (decode(z) - x).square().mean() + divergence.clamp(3.0, 1e3).mean()
+
+    fine(lambda: steps(bound, [*encode.parameters(), *decode.parameters()], 1e-3), tmp_path)
+
+
+def test_the_ratio_of_a_policy_is_clamped_on_purpose(tmp_path: Path) -> None:
+    policy = nn.Linear(4, 3)
+    states, chosen, gain = torch.randn(40, 4), torch.randint(3, (40,)), torch.randn(40)
+    before = torch.full((40,), -0.1)  # of another policy: all ratios are beyond the bounds
+
+    def surrogate(_: Tensor) -> Tensor:
+        chance = policy(states).log_softmax(-1).gather(1, chosen[:, None])[:, 0]
+        ratio = (chance - before).exp()
+        return -torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
+
+    fine(lambda: steps(surrogate, [*policy.parameters()], 1e-3), tmp_path)

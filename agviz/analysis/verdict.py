@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz.analysis.coverage import coverage
 from agviz.analysis.cut_recurrence import cut_recurrence
+from agviz.analysis.detached_statistics import detached_statistics
 from agviz.analysis.explanation import explain
 from agviz.analysis.failure import failed_graph_tasks, failing, failure, is_wrong, why_raised
+from agviz.analysis.first_order import first_order
 from agviz.analysis.growth import growth
 from agviz.analysis.hang import Hang
 from agviz.analysis.loss import nonfinite_loss
@@ -64,6 +66,14 @@ if TYPE_CHECKING:
 
 
 _NEVER: Final = 2**63 - 1
+_MAY_BE_MEANT: Final = (
+    moving_target,
+    cut_recurrence,
+    first_order,
+    zero_derivative,
+    growing_network,
+)
+"""What is said and not judged, where nothing else was found."""
 _FEW: Final = 3
 """Losses, the first and the last, that are compared."""
 _WORSE: Final = 3.0
@@ -141,8 +151,7 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
         elif shut is not None:
             found = [of_failure(shut, trace), *found]
     if not found and graph_task is None:
-        rules = moving_target, cut_recurrence, zero_derivative, growing_network
-        may_be_meant = next((found_ for rule in rules if (found_ := rule(trace))), None)
+        may_be_meant = next(filter(None, (rule(trace) for rule in _MAY_BE_MEANT)), None)
         found = [of_failure(may_be_meant, trace, Outcome.CANT_TELL)] if may_be_meant else []
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
@@ -234,7 +243,10 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield from _around_passes(trace, wrong)
     yield from _of_steps_and_values(trace, graph_task)
     if graph_task is None:
-        rules = normalised_twice, mixed_axes, softmax_axis, trained_advantage
+        rules = (
+            *(normalised_twice, mixed_axes, softmax_axis, trained_advantage),
+            detached_statistics,
+        )
         written_so = filter(None, (rule(trace) for rule in rules))
         yield from (of_failure(each, trace) for each in written_so)
         yield from (of_failure(each, trace) for each in growth(trace))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import torch
 
+from agviz.analysis.median import median
 from agviz.analysis.outcome import Outcome
 from agviz.check.backward_code import defined_at, made_in, talks_to_others, writes_at
 from agviz.check.evaluation import GOES_ON, TO_INTEGERS, Evaluation, EvaluationError, unnoticed
@@ -34,6 +36,12 @@ _STEPPED: Final = {
     "trunc",
 }
 """Operators whose derivative is zero: a forward that has them is often meant to be passed over."""
+_LEAST_STEPPED: Final = 3
+"""Elements at which a mean slope has to be known."""
+_ALIKE: Final = 0.2
+"""What ratios to mean slopes, which are known to about one step, may differ by."""
+_FACTOR: Final = 1.5
+"""So many times the mean slope, or as little of it, is no such slope."""
 _BOUNDS: Final = {"clamp", "clamp_", "clamp_max", "clamp_min", "nan_to_num", "nan_to_num_"}
 
 
@@ -123,11 +131,48 @@ def _differentiated(
         return _second(about, call, prober) if about.is_differentiated_twice else ([], "")
     wrong = [each for each in probes if _is_wrong(each, call)]
     design = _design(about, prober, evaluation, probes, is_wrong=bool(wrong))
+    if evaluation.ops & _STEPPED and prober.is_linear():
+        for number in range(len(probes)):
+            if (scaled := _scaled_steps(about, call, prober, number)) is not None:
+                return [scaled], ""
     if not wrong or design:
         return [], design or _why_unclear(about, probes)
     if prober.is_linear():
         return [_wrong(about, call, wrong, probes)], ""
     return _not_linear(about, call, evaluation, prober, probes)
+
+
+def _scaled_steps(
+    about: CustomFunction, call: KeptCall, prober: Prober, number: int
+) -> FunctionFinding | None:
+    """That backward gives a multiple of the slope over many steps of a forward that rounds.
+
+    None: it hands the gradient on, or gives that slope, or it is not known.
+    """
+    known = prober.over_steps(number)
+    ratios = [each.given / each.slope for each in known if each.slope]
+    if len(known) < _LEAST_STEPPED or len(ratios) < len(known):
+        return None
+    if any(each.is_handed_on for each in known):
+        return None
+    ratio = median(ratios)
+    if not all(math.isclose(each, ratio, rel_tol=_ALIKE) for each in ratios):
+        return None
+    if 1 / _FACTOR < ratio < _FACTOR:
+        return None
+    place = call.needs_grad[number]
+    first, name = known[0], about.argument(place)
+    where = f"[{', '.join(map(str, first.index))}]" if first.index else ""
+    return FunctionFinding(
+        Outcome.FOUND,
+        f"the backward of {about.name} scales the gradient of {name} by a wrong factor",
+        f"forward goes up in steps. Over {first.levels} of them around {name}{where} its mean slope"
+        f" is {first.slope:.3g}; backward gives {first.given:.3g} there, and {ratio:.3g} times the"
+        f" slope at {plural(len(known), 'place')}. A straight-through estimator has the slope of"
+        " the line that the steps follow, or hands the gradient on: take the factor out.",
+        made_in(about.function, place),
+        call,
+    )
 
 
 def _not_linear(

@@ -25,8 +25,11 @@ from torch import Tensor
 
 from agviz.check.evaluation import RANDOM, EvaluationError
 from agviz.check.slopes import along, slope
+from agviz.check.staircases import staircase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz.check.evaluation import Evaluation, Point
     from agviz.check.slopes import Slope
 
@@ -69,6 +72,21 @@ class ElementProbe:
     """The derivative as backward has it."""
     true: float
     match: SlopeMatch
+
+
+@dataclass(frozen=True)
+class StepsProbe:
+    """One element of an argument by which forward goes up in steps."""
+
+    index: tuple[int, ...]
+    given: float
+    """The derivative as backward has it."""
+    slope: float
+    """Of the line that the steps follow."""
+    levels: int
+    """How many were met."""
+    is_handed_on: bool
+    """Whether backward gives the gradient that came in for the same element."""
 
 
 @dataclass
@@ -187,6 +205,33 @@ class Prober:
             and torch.equal(output.reshape(-1), start[number].reshape(-1).to(output.dtype))
             for output in self._evaluation.outputs(start)
         )
+
+    def over_steps(self, number: int) -> list[StepsProbe]:
+        """Hold what backward gives for elements of an argument against the steps of forward.
+
+        Only where it gives something other than the gradient that comes in.
+        """
+        found: list[StepsProbe] = []
+        size = self._evaluation.start[number].numel()
+        for values, weights, gradients in self._points:
+            given = gradients[number]
+            chosen = torch.randint(size, (_ELEMENTS,), generator=self._generator).tolist()
+            for element in dict.fromkeys(chosen):
+                if given is None or time.monotonic() > self._until:
+                    return found
+                flat = given.reshape(-1)[element].item()
+                direction = [torch.zeros_like(each) for each in values]
+                direction[number].view(-1)[element] = _typical(values[number])
+                true = staircase(
+                    lambda at: self._evaluation.outputs(list(at)), values, direction, weights
+                )
+                if flat and true is not None:
+                    index = torch.unravel_index(torch.tensor(element), given.shape)
+                    place = tuple(int(each) for each in index)
+                    slope = true.slope / _typical(values[number])
+                    comes = _alike(weights, given, element)
+                    found.append(StepsProbe(place, flat, slope, true.levels, flat == comes))
+        return found
 
     def second(self) -> SlopeMatch:
         """Compare what differentiating backward gives with the derivative of backward."""
@@ -329,6 +374,12 @@ class Prober:
         return ElementProbe(
             index, given / length, true.value / length, _match(given, true, 1e-3 * most)
         )
+
+
+def _alike(weights: Sequence[Tensor], like: Tensor, element: int) -> float | None:
+    """The gradient that comes in at an element; None: no output, or several, have that shape."""
+    fitting = [each for each in weights if each.shape == like.shape]
+    return fitting[0].reshape(-1)[element].item() if len(fitting) == 1 else None
 
 
 def _typical(value: Tensor) -> float:

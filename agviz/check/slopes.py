@@ -78,6 +78,11 @@ def along(gradients: Sequence[Tensor | None], direction: Sequence[Tensor]) -> fl
     )
 
 
+def weighted(outputs: Sequence[Tensor], weights: Sequence[Tensor]) -> float:
+    """The sum of ``outputs``, each element times its weight."""
+    return _total(outputs, weights).total
+
+
 class _Sum(NamedTuple):
     total: float
     size: float

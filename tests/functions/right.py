@@ -954,3 +954,58 @@ class BroadcastMultiply(Function):
     def backward(ctx, g):
         x, w = ctx.saved_tensors
         return g * w, (g * x).sum_to_size(w.shape)
+
+
+@case(lambda: (rand(20),))
+class ScaledRound(Function):
+    """Pixels as bytes: backward has the slope of the line that the bytes follow."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return (x * 25).round()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 25
+
+
+@case(lambda: (rand(20),))
+class BytesHandedOn(Function):
+    """The gradient goes on as it is, whatever the unit."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return (x * 25).trunc()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.clone()
+
+
+@case(lambda: (rand(20),))
+class RoundedTanh(Function):
+    """Levels of a curve, with the slope of the curve."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.tanh()
+        ctx.save_for_backward(y)
+        return (y * 40).round() / 40
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * (1 - y * y)
+
+
+@case(lambda: (rand(20),))
+class FourLevels(Function):
+    """Of few levels the estimator is a matter of taste."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(-1, 1).mul(1.5).add(0.5).round() / 1.5
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 0.3

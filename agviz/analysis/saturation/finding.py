@@ -11,7 +11,7 @@ from agviz.analysis.place import backward_pass
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.saturation.gates import shut_gates
 from agviz.analysis.saturation.judging import saturated
-from agviz.analysis.saturation.openness import INPUT_TOO_LARGE, LOGITS_TOO_LARGE, SLOPES
+from agviz.analysis.saturation.openness import CLAMP, INPUT_TOO_LARGE, LOGITS_TOO_LARGE, SLOPES
 from agviz.analysis.saturation.reading import RunSaturation
 from agviz.analysis.vanishing import is_custom
 from agviz.words.labels import of_owner
@@ -44,6 +44,10 @@ _REMEDIES: Final[Mapping[str, Mapping[str, str]]] = {
         "passes": "Its logits have grown: take a smaller learning rate, or bound them by"
         " normalising what they are made of.",
         "start": LOGITS_TOO_LARGE,
+    },
+    CLAMP: {
+        "start": "What goes in is beyond its bounds, and of that nothing is learnt: scale it, or"
+        " bound it by what has a slope throughout (tanh, sigmoid; of errors, a Huber loss).",
     },
     "": {
         "passes": "What goes in has grown: take a smaller learning rate, or normalise what goes in"
@@ -357,6 +361,8 @@ def share_at_the_rim(function: str, outputs: Health) -> float | None:
     square = norm * norm / count
     if function == "relu":
         return outputs.zero / count
+    if function not in {"sigmoid", "softmax", "tanh"}:
+        return None
     if function == "softmax":
         slope, bound = 1 - square / mean if mean > 0 else 1.0, _NEAR
     elif function == "sigmoid":

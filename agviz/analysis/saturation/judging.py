@@ -14,6 +14,12 @@ A loss that came down may owe nothing to what lies before an activation: the lay
 learnt what can be learnt of constants. It is so where from the first pass on next to nothing came
 through (``SHUT``), and where all that is put out goes into layers: a gate, and what a loss takes,
 may be at its rim on purpose, and a ReLU leaves out most of what comes.
+
+Note [Clamps]
+Clamps bound numbers of any kind: they are not held against each other, nor against what they did
+before, as the loss of a hinge, or PPO's ratio, reaches its bound by what was learnt. What is found
+is one that lets hardly anything through from the first pass on and does not keep most at its lower
+bound, also where all is learnt through it: errors that are larger than a bound have no gradient.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from agviz.analysis.median import median
-from agviz.analysis.saturation.openness import RIM, SHUT, most
+from agviz.analysis.saturation.openness import CLAMP, RIM, SHUT, most
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +80,7 @@ def _judged(run: RunSaturation, key: SiteKey) -> Saturated | None:
     return next(
         (
             found
-            for trend in (_over_passes, _over_calls, _beside_siblings, _from_the_start)
+            for trend in (_OF_CLAMPS if key.function == CLAMP else _TRENDS)
             for found in trend(run, key)
         ),
         None,
@@ -146,7 +152,12 @@ def _from_the_start(run: RunSaturation, key: SiteKey) -> Iterator[Saturated]:
         return
     if any(key not in each.sites or each.sites[key].median > RIM for each in run.passes):
         return
-    if _is_output(last, key):
+    is_clamp = key.function == CLAMP
+    if (
+        any(each.is_at_the_bottom(key) for each in run.passes)
+        if is_clamp
+        else _is_output(last, key)
+    ):
         return
     if run.is_learning(first.graph_task) and not _is_left_out(run, key):
         return
@@ -174,3 +185,7 @@ def _is_output(at: PassSites, key: SiteKey) -> bool:
     """Whether nothing learns but through it."""
     reached, leaves = at.reached(key)
     return len(reached) == leaves
+
+
+_OF_CLAMPS: Final = (_from_the_start,)
+_TRENDS: Final = (_over_passes, _over_calls, _beside_siblings, _from_the_start)

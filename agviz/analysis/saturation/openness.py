@@ -2,8 +2,9 @@
 
 Note [Open]
 The derivative of sigmoid, tanh, ReLU or softmax is next to nothing where its output is at the rim
-of its range (0 and 1, -1 and 1, 0, one-hot). So the norm of what a node puts out over the norm of
-what came in is the slope that the gradient met, as a root mean square. Every recording holds both.
+of its range (0 and 1, -1 and 1, 0, one-hot), and that of a clamp is 0 beyond its bounds. So the
+norm of what a node puts out over the norm of what came in is the slope that the gradient met, as a
+root mean square. Every recording holds both.
 The square of it, over that of the slope of a function that is not at its rim (:data:`SLOPES`;
 softmax over n entries: 1/n, as where all are equal), is how far the node is open: about the share
 of its outputs that are not at the rim, by the gradient that comes to them. For softmax, what it put
@@ -25,14 +26,29 @@ if TYPE_CHECKING:
     from agviz.measure.values import Health
     from agviz.traces.rows import NodeRow
 
+CLAMP: Final = "clamp"
+"""A function that bounds numbers of any kind, and no activation by itself."""
 FUNCTIONS: Final[Mapping[str, str]] = {
     "SigmoidBackward0": "sigmoid",
     "TanhBackward0": "tanh",
     "ReluBackward0": "relu",
     "SoftmaxBackward0": "softmax",
+    "HardtanhBackward0": "hardtanh",
+    "HardsigmoidBackward0": "hardsigmoid",
+    "ClampBackward0": CLAMP,
+    "ClampBackward1": CLAMP,
+    "ClampMaxBackward0": CLAMP,
 }
-"""Names of nodes, and of the functions that make them."""
-SLOPES: Final[Mapping[str, float]] = {"sigmoid": 0.25, "tanh": 1.0, "relu": 1.0}
+"""Names of nodes, and of the functions that make them (relu6 is a hardtanh). Below the bound of
+``clamp_min`` there is nothing left to learn of a hinge, or of a floor."""
+SLOPES: Final[Mapping[str, float]] = {
+    "sigmoid": 0.25,
+    "tanh": 1.0,
+    "relu": 1.0,
+    "hardtanh": 1.0,
+    "hardsigmoid": 1 / 6,
+    CLAMP: 1.0,
+}
 """The largest slope of each function."""
 RIM: Final = 0.1
 """So far open, or less, is an activation whose outputs are at the rim, if not on purpose."""

@@ -7,7 +7,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.median import median
-from agviz.analysis.saturation.openness import FUNCTIONS, RIM, openness, openness_of_rows, slope
+from agviz.analysis.saturation.openness import (
+    CLAMP,
+    FUNCTIONS,
+    RIM,
+    openness,
+    openness_of_rows,
+    slope,
+)
 from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
@@ -21,6 +28,10 @@ _WIDE: Final = 0.5
 """A softmax that is so far open by its gradients is not looked up in the forward."""
 
 
+_BOTTOM: Final = 0.25
+"""Of the range of what a clamp put out: most is at its lower bound where the mean is below that."""
+_FEW: Final = 8
+"""Of fewer numbers, that most are beyond a bound says nothing."""
 _LAYERS: Final = ("Addmm", "Bmm", "Convolution", "Linear", "Mm")
 
 
@@ -115,9 +126,10 @@ class PassSites:
         )
 
     def is_passed_by(self, key: SiteKey) -> bool:
-        """Whether what enters a softmax gets more of its gradient by another way.
+        """Whether what enters a softmax or a clamp gets more of its gradient by another way.
 
         So do the logits of a policy, whose entropy is a term beside: to be sure is what they learn.
+        So does the ratio of PPO, of which the smaller of two products counts.
         """
         flow, own = self._flow, self.sites[key].nodes[-1].index
         norms: defaultdict[int, float] = defaultdict(float)
@@ -125,7 +137,20 @@ class PassSites:
             for edge in flow.edges_into(below.consumer):
                 _, health = flow.output(edge.producer, edge.output)
                 norms[edge.producer] += (health and health.norm) or 0.0
-        return key.function == "softmax" and norms.pop(own, 0.0) < max(norms.values(), default=0.0)
+        own_norm = norms.pop(own, 0.0)
+        return key.function in {"softmax", CLAMP} and own_norm < max(norms.values(), default=0.0)
+
+    def is_at_the_bottom(self, key: SiteKey) -> bool:
+        """Whether most of what a clamp put out may be at its lower bound, as the forward shows.
+
+        A loss has nothing to learn there. It may be so where the forward was not recorded.
+        """
+        op = self._flow.trace.forward_op(self.graph_task, self.sites[key].nodes[-1].index)
+        gave = None if op is None or not op.outputs else op.outputs[0].health
+        if gave is None or gave.numbers < _FEW or None in {gave.min, gave.max, gave.mean}:
+            return True
+        least, most, mean = gave.min or 0.0, gave.max or 0.0, gave.mean or 0.0
+        return mean - least <= _BOTTOM * (most - least)
 
     def scale_before(self, key: SiteKey) -> tuple[str, float]:
         """The weight of the layer right before it, and a least size of what that takes.

@@ -28,6 +28,7 @@ from agviz.analysis.steps import (
     rates,
     rebinding,
     remaking,
+    reordering,
     repeating,
     restoring,
     scales,
@@ -53,13 +54,13 @@ _OF_A_PART: Final = frozenset(
         *("after the mean", "always drops", "divided again", "flagged", "frozen", "frozen by name"),
         *("frozen, moved", "held twice", "late binding", "left in groups", "lost sums"),
         *("made in forward", "no statistics", "not clipped", "not held", "on in evaluation"),
-        *("piecewise linear", "rebound", "restores nothing", "sharing", "still", "swapped"),
-        *("undetached", "unfrozen", "unregistered", "weighed"),
+        *("piecewise linear", "rebound", "reordered", "restores nothing", "sharing", "still"),
+        *("swapped", "undetached", "unfrozen", "unregistered", "weighed"),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
 _WITHOUT_EFFECT: Final = _OF_A_PART.difference(
-    ("held twice", "late binding", "not clipped", "sharing", "weighed")
+    ("held twice", "late binding", "not clipped", "reordered", "sharing", "weighed")
 )
 """Those of them that make no loss grow, and nothing NaN."""
 
@@ -112,6 +113,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *mistaken.without_statistics(run),
         *hooking.written(run),
         *binding.read_late(run),
+        *reordering.reordered(run),
         *rates.rates(run),
         *decaying.decaying(run),
         *([] if restored else decaying.multiplied(run)),

@@ -36,7 +36,7 @@ _LOOPS: Final = (
     *(ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp),
 )
 _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_LAMBDA: Final = "<lambda>"
+LAMBDA: Final = "<lambda>"
 _KINDS: Final = {
     "register_hook": ("tensor_pre", "post"),
     "register_prehook": ("pre",),
@@ -67,7 +67,7 @@ class _Given(NamedTuple):
     """Of the ifs around it."""
 
 
-class _Site(NamedTuple):
+class HookSite(NamedTuple):
     """A call that registers a hook."""
 
     file: str
@@ -78,6 +78,7 @@ class _Site(NamedTuple):
 
     @property
     def method(self) -> str:
+        """The name of the method that is called."""
         return called_name(self.call)
 
     @property
@@ -107,12 +108,12 @@ class _Site(NamedTuple):
             return name == _OF_MODULES
         given = self.call.args[0]
         if isinstance(given, ast.Lambda):
-            return name == _LAMBDA
+            return name == LAMBDA
         if isinstance(given, ast.Call) and called_name(given) == "partial":
             return False
         return not isinstance(given, ast.Name | ast.Attribute) or name in {
             ast.unparse(given).rpartition(".")[2],
-            _LAMBDA,
+            LAMBDA,
         }
 
 
@@ -122,7 +123,7 @@ def read_late(run: RunSteps) -> Iterator[StepFinding]:
     ran = [one for one in ran if any(one[0] in kinds for kinds in _KINDS.values())]
     if not ran or not run.passes:
         return
-    sites = [site for file in user_files(run.trace) for site in _sites(run, file)]
+    sites = [site for file in user_files(run.trace) for site in hook_sites(run, file)]
     passes = [*run.passes[:1], *run.passes[: -_PASSES - 1 : -1]]
     for site in sites:
         hook = site.hook
@@ -142,7 +143,9 @@ def read_late(run: RunSteps) -> Iterator[StepFinding]:
             yield _finding(run, site, hook, names, len(nodes))
 
 
-def _finding(run: RunSteps, site: _Site, hook: _Hook, names: list[str], count: int) -> StepFinding:
+def _finding(
+    run: RunSteps, site: HookSite, hook: _Hook, names: list[str], count: int
+) -> StepFinding:
     line = site.call.func.end_lineno or site.call.lineno
     text = run.trace.source(site.file)[line - 1].strip()
     is_one = len(names) == 1
@@ -179,7 +182,7 @@ def _bound_early(hook: _Hook, names: Iterable[str]) -> str:
     return whole if len(whole) <= _LONGEST else f"lambda {ast.unparse(arguments)}: ..."
 
 
-def _sites(run: RunSteps, file: str) -> Iterator[_Site]:
+def hook_sites(run: RunSteps, file: str) -> Iterator[HookSite]:
     """The registrations of a file, in no order."""
     lines = run.trace.source(file)
     if not any(".register_" in line for line in lines):
@@ -188,15 +191,15 @@ def _sites(run: RunSteps, file: str) -> Iterator[_Site]:
     while waiting:
         node, function, loops = waiting.pop()
         if isinstance(node, ast.Call) and called_name(node) in _KINDS and node.args:
-            yield _Site(file, function, node, loops)
+            yield HookSite(file, function, node, loops)
         if isinstance(node, _SCOPES):
-            function, loops = getattr(node, "name", _LAMBDA), ()
+            function, loops = getattr(node, "name", LAMBDA), ()
         elif isinstance(node, _LOOPS):
             loops = (*loops, node)
         waiting += [(child, function, loops) for child in ast.iter_child_nodes(node)]
 
 
-def _over(run: RunSteps, site: _Site, passes: Iterable[GraphTaskRow]) -> Iterator[_Loop]:
+def _over(run: RunSteps, site: HookSite, passes: Iterable[GraphTaskRow]) -> Iterator[_Loop]:
     """The loops around a registration that were over when backward was called."""
     lines = {
         frame.line
