@@ -63,7 +63,8 @@ class DropoutInForward(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         drop = nn.Dropout(0.2)
         x = x[:, :, None].expand(-1, -1, 5)
-        return (x + drop(torch.relu(self.norm(self.conv(x))))).mean(2)  # cause
+        given: torch.Tensor = (x + drop(torch.relu(self.norm(self.conv(x))))).mean(2)  # cause
+        return given
 
 
 class OwnBatchNorm(nn.Module):

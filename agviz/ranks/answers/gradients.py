@@ -135,14 +135,15 @@ def _after_wrapping(trace: Trace, *, is_replaced: bool) -> Frame | None:
             for function, node in nodes:
                 if function != inside or getattr(node, "lineno", 0) <= (wrap.end_lineno or 0):
                     continue
-                if is_replaced:
-                    changed = node.targets if isinstance(node, ast.Assign) else []
-                else:
-                    is_write = isinstance(node, ast.Call) and _writes(called_name(node))
-                    changed = [node.func, *node.args] if is_write else []
-                if any(ast.unparse(one).startswith((f"{net}.", f"{net}[")) for one in changed):
-                    line = node.lineno
-                    found.add(Frame(file, line, function, False, lines[line - 1].strip()))
+                changed: list[ast.expr] = []
+                if is_replaced and isinstance(node, ast.Assign):
+                    changed = node.targets
+                elif not is_replaced and isinstance(node, ast.Call) and _writes(called_name(node)):
+                    changed = [node.func, *node.args]
+                for one in changed:
+                    if ast.unparse(one).startswith((f"{net}.", f"{net}[")):
+                        source = lines[one.lineno - 1].strip()
+                        found.add(Frame(file, one.lineno, function, False, source))
     return found.pop() if len(found) == 1 else None
 
 
