@@ -67,6 +67,10 @@ class MadeUpNames:
         """No module was called."""
         return ModuleCalls([], [], has_roots=False)
 
+    def roots(self) -> tuple[()]:
+        """No module is alive."""
+        return ()
+
 
 def mlp() -> tuple[list[SimulatedNode], MadeUpNames]:
     """The graph of a perceptron of LAYERS layers, the first half of which is on device 0."""
