@@ -37,7 +37,8 @@ KINDS = {
     "rate 0", "rate falls", "rate infinite", "rate squared", "rebound", "reordered", "replaced",
     "same derivative", "set back", "spoilt", "stepped again", "still", "still scaled",
     "swings", "thrown away",
-    "no statistics", "too slow", "undetached", "unfrozen", "unregistered", "weighed", "whole batch",
+    "no statistics", "too slow", "undetached", "unfrozen", "unread", "unregistered", "weighed",
+    "whole batch",
 }  # fmt: skip
 
 

@@ -438,7 +438,8 @@ def test_a_hinge_with_few_samples_within_its_margin_is_fine(tmp_path: Path) -> N
         layer.bias.zero_()
 
     def margins(_: Tensor) -> Tensor:
-        return (1 - y * layer(x)).clamp(0.0, 100.0).mean()
+        loss: Tensor = (1 - y * layer(x)).clamp(0.0, 100.0).mean()
+        return loss
 
     fine(lambda: steps(margins, [*layer.parameters()], 1e-3), tmp_path)
 
@@ -451,7 +452,8 @@ def test_bits_that_are_free_are_fine(tmp_path: Path) -> None:
         mean, log = encode(x).chunk(2, -1)
         z = mean + torch.randn_like(mean) * (0.5 * log).exp()
         divergence = 0.5 * (mean.square() + log.exp() - log - 1)
-        return (decode(z) - x).square().mean() + divergence.clamp(3.0, 1e3).mean()
+        loss: Tensor = (decode(z) - x).square().mean() + divergence.clamp(3.0, 1e3).mean()
+        return loss
 
     fine(lambda: steps(bound, [*encode.parameters(), *decode.parameters()], 1e-3), tmp_path)
 

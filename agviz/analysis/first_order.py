@@ -95,7 +95,9 @@ def _step(trace: Trace, inner: GraphTaskRow, outer: GraphTaskRow) -> _Step | Non
     return None
 
 
-def _is_one(health: Health | None, gave: set[tuple[object, ...]]) -> bool:
+def _is_one(
+    health: Health | None, gave: set[tuple[int, float | None, float | None, float | None]]
+) -> bool:
     return (
         health is not None
         and health.norm is not None

@@ -37,6 +37,7 @@ from agviz.analysis.steps import (
     still,
     twice,
     undoing,
+    unread,
     unseen,
     weighing,
 )
@@ -55,7 +56,7 @@ _OF_A_PART: Final = frozenset(
         *("frozen, moved", "held twice", "late binding", "left in groups", "lost sums"),
         *("made in forward", "no statistics", "not clipped", "not held", "on in evaluation"),
         *("piecewise linear", "rebound", "reordered", "restores nothing", "sharing", "still"),
-        *("swapped", "undetached", "unfrozen", "unregistered", "weighed"),
+        *("swapped", "undetached", "unfrozen", "unread", "unregistered", "weighed"),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -126,6 +127,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *restored,
         *restoring.pulled_back(run),
         *still.still(run),
+        *unread.unread(run),
         *spoiling.never_steps(run),
         *undoing.set_back(run),
         *undoing.shrunk(run),

@@ -119,7 +119,7 @@ def _reorders(hook: ast.Lambda | ast.FunctionDef) -> ast.expr | None:
 
 def _parts(hook: ast.FunctionDef, gradient: str) -> dict[str, list[str]]:
     """Names that a hook gives to consecutive parts of its gradient, all of them, in their order."""
-    found = {}
+    found: dict[str, list[str]] = {}
     for node in hook.body:
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Call() as call):
