@@ -294,6 +294,6 @@ async def press(pilot: Pilot[None], *keys: str) -> TraceScreen:
 async def command(pilot: Pilot[None], line: str) -> TraceScreen:
     """Type a command line."""
     session = await settle(pilot)
-    await pilot.press("colon")
+    await press(pilot, "colon")
     session.query_one("#prompt-field").value = line  # type: ignore[attr-defined]
     return await press(pilot, "enter")

@@ -32,6 +32,7 @@ _ANSWERED: Final = frozenset(
 """What the server does as the interpreter would, of the variables that an interpreter reads."""
 _NEED_TORCH: Final = frozenset({"check", "demo", "doctor", "repro", "run", "verify"})
 """The verbs that import it: what only reads is sooner done by an interpreter that starts anew."""
+_ROOT: Final = Path(__file__).parents[1]
 _starting: Final = threading.Lock()
 
 
@@ -79,16 +80,16 @@ def run(
         streams = [files.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write(input.encode(encoding))
         streams[0].seek(0)
-        call = {
-            "arguments": words[3:],
-            "cwd": str(Path(cwd or ".").absolute()),
-            "env": environment,
-        }
+        where = str(Path(cwd or ".").absolute())
+        call = {"arguments": words[3:], "cwd": where, "env": environment}
         answer, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         files.enter_context(answer)
         with _starting, its:
             descriptors = [*(each.fileno() for each in streams), its.fileno()]
-            socket.send_fds(_server(*words[1:3]), [json.dumps(call).encode()], descriptors)
+            is_agviz = words[1:3] == ["-m", "agviz"]
+            with_agviz = is_agviz and _finds_this_agviz(where, environment)
+            server = _server(*words[1:3], with_agviz=with_agviz)
+            socket.send_fds(server, [json.dumps(call).encode()], descriptors)
         child = int(answer.recv(64))
         answer.settimeout(timeout)
         try:
@@ -121,14 +122,24 @@ def _can_be_forked(words: Sequence[str], environment: Mapping[str, str]) -> bool
     return False
 
 
+def _finds_this_agviz(cwd: str, environment: Mapping[str, str]) -> bool:
+    """Whether ``import agviz`` in a process with this environment gets the one that is tested."""
+    given = environment.get("PYTHONPATH", "").split(os.pathsep)
+    places = [Path(cwd, each) for each in ("", *given)]
+    return all(each == _ROOT for each in places if (each / "agviz").is_dir())
+
+
 @functools.cache
-def _server(*start: str) -> socket.socket:
+def _server(*start: str, with_agviz: bool) -> socket.socket:
     """The connection to a server of this process's own, which ends with it."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("AGVIZ", "PYTHON"))}
+    clean["PYTHONPATH"] = str(Path(__file__).with_name("warm"))
+    if with_agviz:
+        clean["WITH_AGVIZ"] = "1"
     process = subprocess.Popen(
         [sys.executable, *start, str(its.fileno())],
-        env=clean | {"PYTHONPATH": str(Path(__file__).with_name("warm"))},
+        env=clean,
         pass_fds=[its.fileno()],
         stdin=subprocess.DEVNULL,
         cwd="/",

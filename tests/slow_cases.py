@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
     from _pytest.mark import ParameterSet
 
@@ -22,10 +22,3 @@ def slow_but(
         pytest.param(case, id=name(case), marks=() if name(case) in quick else pytest.mark.slow)
         for case in cases
     ]
-
-
-def slow_but_one_in(
-    few: int, cases: Sequence[T], name: Callable[[T], str] = str
-) -> list[ParameterSet]:
-    """All cases, those marked as slow that are not the first of so many."""
-    return slow_but(set(map(name, cases[::few])), cases, name)

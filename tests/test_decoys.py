@@ -18,7 +18,6 @@ from gallery.index import load
 from gallery.judge import Answer, judge
 from tests.answers_support import answered, asked
 from tests.gallery_frame import Program, programs
-from tests.slow_cases import slow_but_one_in
 from tests.spoken import check_length
 from tests.test_check_program import checked
 
@@ -69,7 +68,8 @@ def test_nothing_is_said_of_what_is_meant(
     assert found.outcome is Outcome.NOTHING_UNUSUAL, found.paragraph
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(3, programs("left_alone"), name_of))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", programs("left_alone"), ids=name_of)
 def test_what_is_seen_with_the_forward_is_left_alone(program: Program, tmp_path: Path) -> None:
     kept = program.record(tmp_path / "t.agviz", check_forward=True)
     with Trace.open(tmp_path / "t.agviz") as trace:
@@ -291,7 +291,8 @@ def test_a_temperature_that_is_lowered_is_no_fault(tmp_path: Path) -> None:
     assert answered(tmp_path / "t.agviz", program).outcome is Outcome.NOTHING_UNUSUAL
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(3, programs("two_faults"), name_of))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", programs("two_faults"), ids=name_of)
 def test_what_breaks_the_run_is_told_first(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

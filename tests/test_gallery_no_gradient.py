@@ -22,14 +22,12 @@ from agviz.analysis.causes import REMEDIES, Cause
 from agviz.cli.main import main
 from tests import python_process
 from tests.gallery_frame import Program, programs
-from tests.slow_cases import slow_but_one_in
 from tests.spoken import check_length
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from _pytest.mark import ParameterSet
     from torch import Tensor, nn
 
     from agviz.analysis.gradients import GradientRow, Gradients
@@ -47,9 +45,8 @@ ONLY_IN_BACKWARD: Final = {
 TOLD_LIVE: Final = [program for program in LIVE if program.one("cause") not in ONLY_IN_BACKWARD]
 
 
-def few(programs: Sequence[Program]) -> list[ParameterSet]:
-    """All of them, two of three marked as slow."""
-    return slow_but_one_in(3, programs, lambda one: one.name)
+def by_name(program: Program) -> str:
+    return program.name
 
 
 class Stated(NamedTuple):
@@ -162,7 +159,7 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.slow_but_one_in(3)
-@pytest.mark.parametrize("program", RUNNING, ids=lambda program: program.name)
+@pytest.mark.parametrize("program", RUNNING, ids=by_name)
 def test_the_cause_and_its_line_are_named(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,7 +194,8 @@ def test_the_zeros_that_stopped_a_gradient_are_named(
     assert f"zeros: {zeros}" in agviz.load(tmp_path / "t.agviz").why(parameter)[0].reason
 
 
-@pytest.mark.parametrize("program", few(RUNNING))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", RUNNING, ids=by_name)
 def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path) -> None:
     left = left_by(program)
     path = tmp_path / "t.agviz"
@@ -217,7 +215,8 @@ def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path)
             assert says.line is None or line_of(row, program) == says.line
 
 
-@pytest.mark.parametrize("program", few(RUNNING))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", RUNNING, ids=by_name)
 def test_without_values_nothing_false_is_said(program: Program, tmp_path: Path) -> None:
     left = left_by(program)
     path = tmp_path / "t.agviz"
@@ -249,7 +248,8 @@ def asked_live(program: Program, *, computes: bool) -> tuple[Gradients, dict[str
 
 
 @pytest.mark.parametrize("computes", [True, False], ids=["function", "tensor"])
-@pytest.mark.parametrize("program", few(LIVE))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", LIVE, ids=by_name)
 def test_before_backward_it_is_told_as_well(program: Program, *, computes: bool) -> None:
     answer, left = asked_live(program, computes=computes)
     expected = stated(program, left)
@@ -271,7 +271,8 @@ def test_before_backward_it_is_told_as_well(program: Program, *, computes: bool)
     )
 
 
-@pytest.mark.parametrize("program", few(TOLD_LIVE))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", TOLD_LIVE, ids=by_name)
 def test_within_a_trace_the_lines_are_known(program: Program) -> None:
     with agviz.trace(check_forward=True):
         answer, _ = asked_live(program, computes=False)
@@ -302,7 +303,8 @@ def test_a_loss_without_a_graph_is_told_where_it_lost_it(tmp_path: Path) -> None
         agviz.load(program_without).why()
 
 
-@pytest.mark.parametrize("program", few(RUNNING))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", RUNNING, ids=by_name)
 def test_anomaly_mode_has_nothing_to_say(program: Program) -> None:
     with torch.autograd.set_detect_anomaly(mode=True):  # a warning would be an error here
         program.run()

@@ -15,7 +15,6 @@ from agviz.analysis.why import why
 from agviz.cli.main import main
 from tests import python_process
 from tests.gallery_frame import Program, programs
-from tests.slow_cases import slow_but_one_in
 from tests.spoken import check_length
 
 if TYPE_CHECKING:
@@ -85,7 +84,8 @@ def test_what_went_wrong_is_named(
     check_length(path, capsys, "explain", "why")
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(3, HEALTHY, named))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", HEALTHY, ids=named)
 @pytest.mark.parametrize("check_forward", [False, True])
 def test_what_is_healthy_stays_silent(
     program: Program, check_forward: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

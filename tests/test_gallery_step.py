@@ -15,7 +15,6 @@ from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
 from tests import python_process
 from tests.gallery_frame import Program, programs
-from tests.slow_cases import slow_but_one_in
 from tests.spoken import check_length
 
 if TYPE_CHECKING:
@@ -53,7 +52,8 @@ def test_there_are_enough() -> None:
     assert all(program.cause is not None for program in FAILING)
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(5, FAILING, by_name))
+@pytest.mark.slow_but_one_in(5)
+@pytest.mark.parametrize("program", FAILING, ids=by_name)
 def test_the_cause_is_named_with_its_line(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,7 +75,8 @@ def test_the_cause_is_named_with_its_line(
     assert verdict.paragraph.endswith(".")
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(5, HEALTHY, by_name))
+@pytest.mark.slow_but_one_in(5)
+@pytest.mark.parametrize("program", HEALTHY, ids=by_name)
 def test_what_is_meant_is_left_alone(program: Program, tmp_path: Path) -> None:
     kept = program.record(tmp_path / "t.agviz")
     with Trace.open(tmp_path / "t.agviz") as trace:

@@ -20,7 +20,6 @@ from agviz.traces.reader import Trace
 from agviz.traces.rows import GraphTaskStatus
 from tests.gallery import anomaly, anomaly_version
 from tests.gallery_frame import Program, programs
-from tests.slow_cases import slow_but_one_in
 from tests.spoken import check_length
 
 if TYPE_CHECKING:
@@ -64,7 +63,8 @@ def line_of(found: VersionError) -> int | None:
     return None if found.frame is None else found.frame.line
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(3, PROGRAMS, name_of))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", PROGRAMS, ids=name_of)
 def test_what_was_saved_or_released_is_named(program: Program, tmp_path: Path) -> None:
     found = answer(program, tmp_path / "t.agviz")
     assert type(found) is KINDS[program.one("error") or ""]
@@ -89,7 +89,8 @@ def test_what_was_saved_or_released_is_named(program: Program, tmp_path: Path) -
             assert found.frame == found.node.frame
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(3, PROGRAMS, name_of))
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", PROGRAMS, ids=name_of)
 def test_the_line_that_modified_it_is_named(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

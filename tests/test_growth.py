@@ -28,7 +28,7 @@ from agviz.analysis.kept_graphs import kept_graphs
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import verdicts
 from agviz.errors import TraceError
-from tests.slow_cases import slow_but, slow_but_one_in
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -559,7 +559,8 @@ def test_the_list_is_that_of_the_function_that_ran(tmp_path: Path) -> None:
     assert found.frame.function == small_part_in_a_list.__name__
 
 
-@pytest.mark.parametrize("program", slow_but_one_in(4, HEALTHY, name_of))
+@pytest.mark.slow_but_one_in(4)
+@pytest.mark.parametrize("program", HEALTHY, ids=name_of)
 def test_of_what_does_not_grow_nothing_is_said(
     tmp_path: Path, program: Callable[[Training], None]
 ) -> None:

@@ -26,7 +26,7 @@ from agviz.words.documents import DOCUMENTS
 from tests import frozen_programs, python_process
 from tests.gallery_frame import Program, programs
 from tests.json_documents import hold, validators
-from tests.slow_cases import slow_but, slow_but_one_in
+from tests.slow_cases import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,9 +200,8 @@ STEPS = [*programs("step"), *programs("version"), *programs("nonfinite")]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "program", slow_but_one_in(3, STEPS[::9], lambda it: f"{it.kind}/{it.name}")
-)
+@pytest.mark.slow_but_one_in(3)
+@pytest.mark.parametrize("program", STEPS[::9], ids=lambda it: f"{it.kind}/{it.name}")
 def test_what_explain_rests_on(
     program: Program, tmp_path: Path, said: Callable[[list[str], Path], str]
 ) -> None:

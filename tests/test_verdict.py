@@ -28,7 +28,6 @@ from agviz.analysis.verdict import verdicts
 from agviz.cli.main import main
 from agviz.traces.reader import Trace
 from tests.gallery_frame import Program, programs
-from tests.slow_cases import slow_but_one_in
 from tests.test_cli_run import agviz as command
 
 if TYPE_CHECKING:
@@ -490,7 +489,8 @@ def by_name(program: Program) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:std\\(\\). degrees of freedom:UserWarning")
-@pytest.mark.parametrize("program", slow_but_one_in(20, BAD, by_name))
+@pytest.mark.slow_but_one_in(20)
+@pytest.mark.parametrize("program", BAD, ids=by_name)
 def test_no_tick_over_the_gallery(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

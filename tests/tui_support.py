@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from textual import events
 
@@ -16,9 +16,11 @@ from tests.event_simulator import ACCUMULATE_GRAD, SimulatedNode, Simulator
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence, Sized
     from pathlib import Path
 
+    from textual.app import App
+    from textual.message_pump import MessagePump
     from textual.pilot import Pilot
 
     from agviz.record.names import Names
@@ -33,6 +35,7 @@ PER_LAYER = 5
 """Nodes of a layer: relu, addmm, bias, transposition, weight."""
 NODES = 1 + LAYERS * PER_LAYER
 
+_PATIENCE_S: Final = 60.0
 _KEYS = {
     " ": "space",
     "#": "number_sign",
@@ -136,23 +139,52 @@ async def settle(pilot: Pilot[None]) -> TraceScreen:
     return app.shown
 
 
-async def calm(pilot: Pilot[None], waits: Callable[[], Iterable[Callable[[], bool]]]) -> None:
-    """Wait until no worker has a request, and no widget a message.
+async def calm(
+    pilot: Pilot[None], waits: Callable[[], Iterable[Callable[[], bool]]] = list
+) -> None:
+    """Wait until nothing is under way that leads to anything else.
 
-    An answer may lead to the next question, so several rounds must pass in which there was nothing.
-    In each of them each widget ends what it is at: with fewer, tests failed on a busy machine.
+    No worker has a request then, every widget waits for its next message, asyncio has nothing to
+    go on with, and all that changed is painted: what comes next, time or a thread brings. An app
+    that is to end is left to that.
 
     Args:
         pilot: of the app.
         waits: what :meth:`~agviz.tui.worker.Worker.wait` is of the workers that there are now.
     """
-    rounds = 6
-    quiet = 0
-    while quiet < rounds:
-        await pilot.pause(0)
-        idle = [await asyncio.to_thread(wait) for wait in waits()]
-        widgets = pilot.app, *pilot.app.screen.walk_children(with_self=True)
-        quiet = quiet + 1 if all(idle) and not any(w.message_queue_size for w in widgets) else 0
+    app, loop = pilot.app, asyncio.get_running_loop()
+    is_painted = False
+    async with asyncio.timeout(_PATIENCE_S):
+        while not is_painted and not app._exit:
+            # What asyncio has ready goes on at once; else a timer is waited for, or a thread.
+            await asyncio.sleep(0 if _ready(loop) else 0.001)
+            if not _is_calm(app, loop):
+                continue
+            for wait in waits():
+                await asyncio.to_thread(wait)
+            app.screen._on_timer_update()  # as `pilot.pause` does: else a timer comes to it
+            # Nothing else runs meanwhile. Answers of a worker that has to be waited for are ready.
+            is_painted = all(wait() for wait in waits()) and _is_calm(app, loop)
+
+
+def _is_calm(app: App[None], loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether every widget waits for a message, none is on its way, and no picture is held back."""
+    return not (
+        _ready(loop)
+        or app._batch_count
+        or any(pump.is_running and not _waits(pump) for pump in (app, *app._registry))
+    )
+
+
+def _ready(loop: asyncio.AbstractEventLoop) -> Sized:
+    """What it goes on with as soon as whoever runs now waits."""
+    return cast("Sized", cast("Any", loop)._ready)
+
+
+def _waits(pump: MessagePump) -> bool:
+    """Whether it has dealt with all its messages, and waits for the next."""
+    waiters = cast("Any", pump._message_queue.ready_event)._waiters
+    return any(not waiter.done() for waiter in waiters)
 
 
 async def begin(pilot: Pilot[None]) -> TraceScreen:
@@ -181,9 +213,10 @@ async def press(pilot: Pilot[None], *keys: str) -> TraceScreen:
 async def until(pilot: Pilot[None], fits: Callable[[], bool]) -> None:
     """Wait until something is so."""
     for _ in range(1_000):
-        await pilot.pause(0.02)
+        await calm(pilot)
         if fits():
             return
+        await asyncio.sleep(0.02)
     raise AssertionError("it did not come to that")
 
 

@@ -4,16 +4,19 @@ The interpreter imports this before it runs MODULE. The process itself never com
 forks, and a child goes on to what ``python -m MODULE ARGUMENTS`` is, two seconds of CPU time sooner
 and without a frame of this file. The first optimizer that is made imports ``torch._dynamo``, which
 takes two more seconds: it is imported here too, but for a CODE, which runs few times and may do
-without an optimizer. :mod:`tests.python_process` starts it and calls.
+without an optimizer. Verbs of agviz import half a second's worth of modules, which is done here too
+where calls are to find this agviz. :mod:`tests.python_process` starts it and calls.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import io
 import json
 import os
+import pkgutil
 import socket
 import sys
 from pathlib import Path
@@ -23,6 +26,18 @@ import torch
 
 if sys.argv[0] == "-m":
     import torch._dynamo
+
+
+def import_agviz() -> None:
+    """Import the verbs, and what they import when they run."""
+    from agviz.cli.main import build_parser
+
+    build_parser()
+    for name in ("agviz.analysis", "agviz.record", "agviz.traces", "agviz_engine"):
+        package = importlib.import_module(name)
+        for each in pkgutil.walk_packages(package.__path__, f"{name}."):
+            if not each.name.endswith("._capture"):  # no module, but a library
+                importlib.import_module(each.name)
 
 
 def next_call(connection: socket.socket) -> dict[str, Any]:
@@ -78,6 +93,8 @@ def become(call: dict[str, Any]) -> None:
     sys.orig_argv[3:] = call["arguments"]
 
 
+if "WITH_AGVIZ" in os.environ:
+    import_agviz()
 gc.collect()
 gc.freeze()  # no collection in a child writes to, and so copies, what it shares with the server
 become(next_call(socket.socket(fileno=int(sys.argv[1]))))
