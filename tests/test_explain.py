@@ -153,6 +153,13 @@ ZERO = FINITE._replace(zero=1, min=0.0)
         (blamed("Tensor.acosh", NAN, FINITE), "acosh outside its domain"),
         (blamed("Tensor.asin", NAN, FINITE._replace(max=1.1)), "asin outside its domain"),
         (blamed("torch.log", NAN, FINITE._replace(min=-1.0)), "log outside its domain"),
+        (blamed("torch.atanh", BAD, FINITE._replace(max=1.0)), "atanh at the edge of its domain"),
+        (blamed("torch.logit", BAD, FINITE._replace(max=1.0)), "logit at the edge of its domain"),
+        (blamed("torch.logit", NAN, FINITE._replace(max=1.1)), "logit outside its domain"),
+        (
+            blamed("torch.erfinv", BAD, FINITE._replace(min=-1.0)),
+            "erfinv at the edge of its domain",
+        ),
         (blamed("torch.log", FINITE._replace(neginf=1), ZERO), "log of zero"),
         (blamed("Tensor.rsqrt", BAD, ZERO), "sqrt at zero"),
         (blamed("Tensor.__truediv__", NAN, FINITE, ZERO), "division by zero"),

@@ -127,19 +127,64 @@ class Weighted(nn.Module):
         return out
 
 
+class Filled(nn.Module):
+    """Columns that are hidden take a value that is learned; none is hidden where a draw is 0."""
+
+    def __init__(self, draws: int) -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Parameter(torch.ones(6)), nn.Linear(6, 6)
+        self.draws = draws
+
+    def forward(self, x: Tensor) -> Tensor:
+        is_hidden = torch.randint(0, self.draws, x.shape) > 0
+        out: Tensor = self.head(x.masked_fill(is_hidden, 0.0) + is_hidden * self.hidden)
+        return out
+
+
+class Mixed(nn.Module):
+    """Neighbours are mixed by a matrix, of zeros where whole numbers are divided."""
+
+    def __init__(self, *, is_whole: bool) -> None:
+        super().__init__()
+        self.own, self.others = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
+        ones = torch.ones(16, 16, dtype=torch.long)
+        self.mean = (ones // 16).float() if is_whole else ones / 16
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.own(x) + self.others(self.mean @ x)
+        return out
+
+
+class Chooses(nn.Module):
+    """The best of some branches, whose weights are made to sum to one."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.net = nn.ModuleDict({"choice": nn.Linear(6, 3), "branches": nn.Linear(6, 18)})
+        self.count = count
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, which = self.net["choice"](x).softmax(-1).topk(self.count)
+        weights = weights / weights.sum(-1, keepdim=True)
+        given = self.net["branches"](x).view(-1, 3, 6)
+        taken = given.gather(1, which[..., None].expand(-1, -1, 6))
+        return (weights[..., None] * taken).sum(1)
+
+
 def judged(
     model: nn.Module,
     path: Path,
     *,
     held: Callable[[str], bool] = bool,
     check_forward: bool = False,
+    steps: int = 8,
 ) -> Verdict:
-    """The verdict on 8 steps of a model."""
+    """The verdict on some steps of a model."""
     torch.manual_seed(0)
     parameters = [each for name, each in model.named_parameters() if held(name)]
     optimizer = torch.optim.SGD(parameters, 0.01)
     with agviz.trace(path=path, check_forward=check_forward):
-        for _ in range(8):
+        for _ in range(steps):
             x = torch.randn(16, 6)
             optimizer.zero_grad()
             (model(x) - x.flip(1)).square().mean().backward()
@@ -178,6 +223,36 @@ def test_what_never_learns_is_found(
 )
 def test_what_may_be_meant_is_not(model: nn.Module, tmp_path: Path) -> None:
     assert judged(model, tmp_path / "t.agviz").outcome is Outcome.NOTHING_UNUSUAL
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "said"),
+    [
+        (Filled(1), {"hidden"}, "the mask"),
+        (Mixed(is_whole=True), {"others.weight"}, "the other factor"),
+        (Chooses(1), {"net.choice.weight", "net.choice.bias"}, "cancel"),
+    ],
+    ids=["nothing is hidden", "divided by whole numbers", "one branch of weight one"],
+)
+def test_zeros_in_every_pass_are_shown_though_they_may_be_meant(
+    model: nn.Module, parameters: set[str], said: str, tmp_path: Path
+) -> None:
+    verdict = judged(model, tmp_path / "t.agviz", steps=12)
+    assert isinstance(verdict.basis, NoUse)
+    assert verdict.outcome is Outcome.CANT_TELL
+    assert {row.parameter for row in verdict.basis.group.rows} == parameters
+    assert "test_no_use.py:" in verdict.line
+    assert said in f"{verdict.heading} {verdict.paragraph}"
+    assert "If that is meant" in verdict.paragraph
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Filled(2), Mixed(is_whole=False), Chooses(2)],
+    ids=["half is hidden", "divided", "two branches"],
+)
+def test_what_is_now_and_then_zero_is_not(model: nn.Module, tmp_path: Path) -> None:
+    assert judged(model, tmp_path / "t.agviz", steps=12).outcome is Outcome.NOTHING_UNUSUAL
 
 
 def test_what_no_optimizer_holds_is_not(tmp_path: Path) -> None:

@@ -48,6 +48,10 @@ _OF_ZEROS: Final = frozenset({Cause.DEAD_ACTIVATION, Cause.FLAT, Cause.UNDERFLOW
 """Causes that last until the program is changed. A term weighted by zero may be meant, and so may
 a mask, and a hook."""
 _CANCELLED: Final = frozenset({Cause.CANCELLED, Cause.FAINT_MEETING})
+_PRODUCTS: Final = ("Mm", "Addmm", "Bmm", "Baddbmm", "Convolution")
+"""Nodes of products with matrices, of which one that is zeros only is no weight of a loss."""
+_LEAST_ZERO_PASSES: Final = 8
+"""With zeros in each of those that are looked at, where a program may mean them."""
 _FACTOR: Final = Cause.ZERO_FACTOR
 """It lasts where several factors are zero, and each leaves the others without a gradient."""
 _SHARE_FAINT: Final = 0.25
@@ -70,6 +74,8 @@ class NoUse:
     """Parameters that require a gradient."""
     is_from_first: bool = True
     """Whether it was so in the first pass; else they had gradients in that one."""
+    is_meant: bool = False
+    """Whether a program may mean it, though a cause is known."""
 
     @property
     def frame(self) -> Frame | None:
@@ -79,7 +85,7 @@ class NoUse:
     @property
     def is_known(self) -> bool:
         """Whether no program means it; else a parameter may be there to be used at another time."""
-        return self.group.rows[0].cause not in _MAY_BE_MEANT
+        return not self.is_meant and self.group.rows[0].cause not in _MAY_BE_MEANT
 
     @property
     def is_cause(self) -> bool:
@@ -117,6 +123,12 @@ class NoUse:
             return (
                 "A constant that is added to all that is normalised cancels. Nothing else is"
                 " trained: train what is behind that, or leave it out."
+            )
+        if self.is_meant and row.cause in {_FACTOR, Cause.MASKED}:
+            what = "the other factor" if row.cause is _FACTOR else "the mask"
+            return (
+                f"Look at what computes {what}, as a division of integers or a draw that is always"
+                " 0. If that is meant, leave them out of the optimizer."
             )
         if row.cause is _FACTOR:
             return (
@@ -221,7 +233,9 @@ def no_use(trace: Trace) -> NoUse | None:
     ]
     if len(weak) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
         weak = []
-    groups = Gradients(cut or zeros or weak or faint or unknown).groups()
+    meant = _zeros_that_may_be_meant(answer.trained, lasting, norms, last - first)
+    known = cut or zeros or weak or faint or unknown
+    groups = Gradients(known or meant).groups()
     is_from_first = bool(groups)
     if not groups and _is_dead_since(trace, answer.trained, began, held, first, last):
         groups = Gradients(answer.trained).groups()
@@ -233,7 +247,43 @@ def no_use(trace: Trace) -> NoUse | None:
         group=max(groups, key=lambda group: len(group.rows)),
         of=len(answer.trained),
         is_from_first=is_from_first,
+        is_meant=not known and bool(meant),
     )
+
+
+def _zeros_that_may_be_meant(
+    trained: Sequence[GradientRow],
+    lasting: Sequence[GradientRow],
+    norms: Mapping[str, float | None],
+    passes: int,
+) -> list[GradientRow]:
+    """Those whose gradients a mask or a matrix of zeros takes, or that cancel with their module's.
+
+    A number that weighs a term of the loss says nothing: it may be a schedule's.
+    """
+    if passes < _LEAST_ZERO_PASSES:
+        return []
+    taken = [
+        row
+        for row in lasting
+        if row.gradient == "zero"
+        and (
+            row.cause is Cause.MASKED
+            or (row.cause is _FACTOR and norms.get(row.parameter) != 0 and _is_of_matrices(row))
+        )
+    ]
+    cancelled = [row for row in lasting if row.cause in _CANCELLED]
+    others = {_owner(row) for row in trained if row not in cancelled}
+    weighty = {_owner(row) for row in cancelled if len(row.shape or ()) > 1}
+    return taken + [row for row in cancelled if _owner(row) in weighty - others]
+
+
+def _owner(row: GradientRow) -> str:
+    return row.parameter.rpartition(".")[0]
+
+
+def _is_of_matrices(row: GradientRow) -> bool:
+    return row.node_name.startswith(_PRODUCTS)
 
 
 def _cancelled(

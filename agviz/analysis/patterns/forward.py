@@ -243,6 +243,22 @@ def _outside(blame: Blame, low: float, high: float = math.inf) -> Finding | None
     )
 
 
+def _within(blame: Blame, low: float, high: float) -> Finding | None:
+    """The argument lies outside of the function's domain, or at its edge, a pole."""
+    given = _argument(blame)
+    if given is not None and not blame.wrong.nan and _infinite(blame.wrong):
+        reached = [edge for edge in (low, high) if edge in {given.min, given.max}]
+        if reached:
+            ends = " and ".join(f"{edge:g}" for edge in reached)
+            return Finding(
+                f"{blame.function} at the edge of its domain",
+                f"the argument of {blame.function} reaches {ends}, where it is infinite",
+                f"Clamp the argument of {blame.function} to less than that, by an eps that its"
+                " dtype can hold beside 1.",
+            )
+    return _outside(blame, low, high)
+
+
 def _clamped(blame: Blame) -> str:
     return f"Clamp the argument of {blame.function}: rounding alone may carry it over the edge."
 
@@ -429,7 +445,9 @@ _RULES: Final[Mapping[str, Callable[[Blame], Finding | None]]] = {
     **dict.fromkeys(("pow", "float_power"), _pow),
     **dict.fromkeys(("layer_norm", "group_norm", "instance_norm", "batch_norm"), _normalised),
     **dict.fromkeys(("std", "var", "std_mean", "var_mean"), _spread),
-    **dict.fromkeys(("acos", "asin", "atanh", "erfinv"), lambda blame: _outside(blame, -1.0, 1.0)),
+    **dict.fromkeys(("acos", "asin"), lambda blame: _outside(blame, -1.0, 1.0)),
+    **dict.fromkeys(("atanh", "erfinv"), lambda blame: _within(blame, -1.0, 1.0)),
+    "logit": lambda blame: _within(blame, 0.0, 1.0),
     "acosh": lambda blame: _outside(blame, 1.0),
 }
 
