@@ -18,7 +18,7 @@ from agviz.analysis.steps.source_calls import calls
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
     from agviz.traces.rows import Frame
@@ -73,12 +73,12 @@ def always(run: RunSteps) -> Iterator[StepFinding]:
     task = run.passes[-1] if run.passes else None
     if task is None or task.nodes > _MOST_NODES:
         return
-    lines = {node.frame for node in run.trace.nodes(task.id) if node.frame is not None}
-    called = visible(run.trace.call_site(task.id))
-    if not calls(run.trace, called, lambda call, name: name.endswith(".eval") and not call.args):
-        return
-    for frame in sorted(lines, key=lambda one: (one.file, one.line)):
+    stacks = {node.frame: node.stack for node in run.trace.nodes(task.id) if node.frame is not None}
+    beside = visible(run.trace.call_site(task.id))
+    for frame, stack in sorted(stacks.items(), key=lambda one: (one[0].file, one[0].line)):
         if frame.function.rpartition(".")[2] == "<module>":
+            continue
+        if not _is_evaluated(run, beside, stack):
             continue
         found = calls(run.trace, frame, _drops_always)
         if any(one.line == frame.line and _is_method(run, one) for one in found):
@@ -95,6 +95,24 @@ def always(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             return
+
+
+def _is_evaluated(run: RunSteps, beside: Frame | None, stack: Sequence[Frame]) -> bool:
+    """Whether ``eval()`` is called of what a stack calls, or of what ``train()`` is called of."""
+    owners: dict[str, set[str]] = {"eval": set(), "train": set()}
+
+    def note(_call: ast.Call, name: str) -> bool:
+        owner, _, method = name.rpartition(".")
+        if method in owners:
+            owners[method].add(owner)
+        return False
+
+    calls(run.trace, beside, note)
+    called: set[str] = set()
+    for frame in stack:
+        if not frame.hidden and frame.source:
+            called.update(re.findall(r"([\w.]+)\(", frame.source))
+    return not owners["eval"].isdisjoint(owners["train"] | called)
 
 
 def _is_method(run: RunSteps, frame: Frame) -> bool:

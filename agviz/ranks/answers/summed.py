@@ -71,11 +71,10 @@ def summed(run: Run) -> RankVerdict | None:
         visible(call.stack),
         "gradients are summed over ranks, and not divided by their number",
         f"In the first {plural(least, 'step')} gradients are equal on all ranks, and up to"
-        f" {number(max(times))} times as long as those of one rank after backward are on average:"
-        f" a mean over {len(found)} ranks is never longer. The loss of each rank is a mean over its"
-        " own batch, so that each step is as many times too long as there are ranks. Divide by"
-        " dist.get_world_size() after all_reduce. Leave it where the learning rate is meant for"
-        " the sum.",
+        f" {number(max(times))} times as long as those of one rank are on average: a mean over"
+        f" {len(found)} ranks is never longer. Each loss is a mean over its rank's batch, so that"
+        " steps are as many times too long as there are ranks. Divide by dist.get_world_size()"
+        " after all_reduce, unless the learning rate is meant for the sum.",
     )
 
 
