@@ -168,7 +168,8 @@ class Chooses(nn.Module):
         weights = weights / weights.sum(-1, keepdim=True)
         given = self.net["branches"](x).view(-1, 3, 6)
         taken = given.gather(1, which[..., None].expand(-1, -1, 6))
-        return (weights[..., None] * taken).sum(1)
+        mixed: Tensor = (weights[..., None] * taken).sum(1)
+        return mixed
 
 
 def judged(

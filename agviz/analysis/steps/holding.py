@@ -215,8 +215,7 @@ def _at(each: Stepping) -> str:
 def _replaced(run: RunSteps) -> StepFinding | None:
     """An optimizer that was made before some of the parameters were."""
     named = [row for row in run.unheld if row.name]
-    names = {row.name for row in named}
-    shapes = {row.name: row.shape for row in named}
+    shapes = {short: row.shape for row in named for short in (row.name, _within_root(row.name))}
     last = max((row.graph_task for row in named), default=-1)
     for each in reversed(run.optimizers):
         # A module has one parameter of a name: of another shape, it is one from before, which may
@@ -225,7 +224,7 @@ def _replaced(run: RunSteps) -> StepFinding | None:
         stale = [
             row
             for row in each.held
-            if (not row.had_grad and row.name in names | {""})
+            if (not row.had_grad and row.name in {*shapes, ""})
             or (is_used and row.shape != shapes.get(row.name, row.shape))
         ]
         pairs = _pairs(stale, named)
@@ -249,6 +248,11 @@ def _replaced(run: RunSteps) -> StepFinding | None:
             ),
         )
     return None
+
+
+def _within_root(name: str) -> str:
+    """The name of a parameter as it was while there was one outermost module."""
+    return name.partition(".")[2]
 
 
 def _pairs(stale: Sequence[HeldParameterRow], named: Sequence[UnheldRow]) -> list[UnheldRow]:

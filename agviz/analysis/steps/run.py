@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _FEW: Final = 8
 """Passes before a step that are looked at."""
+_LATE: Final = 8
+"""Passes that lead to what may have come late."""
 _TORCHS: Final = frozenset(
     {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon"}
     | {"NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"}
@@ -163,7 +165,8 @@ class RunSteps:
         first = min(each.steps[0].graph_task for each in self.optimizers)
         after = len(self.passes.after(first))
         rows = [row for row in self.trace.unheld_leaves() if not row.is_moved]
-        rows = [row for row in rows if row.passes * 4 >= after]
+        # What came late, as a head that was replaced, has had few passes; the last lead to it.
+        rows = [row for row in rows if row.passes >= min(after / 4, _LATE if row.name else after)]
         return [row for row in rows if not row.name or row.name in self._reached_before_steps]
 
     @cached_property

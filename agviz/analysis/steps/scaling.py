@@ -28,6 +28,9 @@ _LEAST: Final = 3
 _MOST_STEPS: Final = 24
 _SAME: Final = 1.03
 """Times as large at most as what is the same but for rounding, of bfloat16, too."""
+_FURTHER: Final = 10.0
+"""Times as far apart as norms to which gradients are clipped, where gradients have other norms."""
+_ROUNDING: Final = 1e-3
 SHRUNK: Final = 1e-3
 """Of the gradient that a pass computed, where little of it reaches the step."""
 _BEYOND_ALL: Final = 1.1
@@ -102,7 +105,7 @@ def clipped_while_scaled(
         others = (
             right if late is None else [row[0] * one for row, one in zip(rows, right, strict=True)]
         )
-        is_only = (is_tiny or late is not None) and max(others) > _SAME**2 * min(others)
+        is_only = (is_tiny or late is not None) and _varies_more(others, bounds)
         if not (is_some or late is None) or not (is_given or is_only):
             continue
         made = "" if late is None or late.made is None else f" (made in line {late.made.line})"
@@ -178,6 +181,12 @@ def _beyond(
         if row.gradient and sums[row.parameter]
     ]
     return (max(shares), scale, len(tasks)) if shares else None
+
+
+def _varies_more(others: Sequence[float], bounds: Sequence[float]) -> bool:
+    """Whether numbers are further apart than others that are the same but for rounding."""
+    apart, same = (max(each) / min(each) - 1 for each in (others, bounds))
+    return apart > max(_FURTHER * same, _ROUNDING)
 
 
 def _norm(known: dict[str, float], scaled: set[str] | None, scale: float) -> float:
