@@ -712,6 +712,31 @@ def test_dropout_in_a_checkpoint(*, reentrant: bool, preserve: bool) -> None:
         found(report, line_of(block, "# dropped"), "random", "preserve_rng_state")
 
 
+@pytest.mark.parametrize("preserve", [True, False])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_noise_that_the_last_operation_of_a_checkpoint_uses(
+    *, reentrant: bool, preserve: bool
+) -> None:
+    """Without reentrance the recomputation ends in that operation, before it has a result."""
+    deviation = nn.Linear(6, 16)
+
+    def sampled(x: Tensor) -> Tensor:
+        return x.mean() + deviation(x).exp() * torch.randn(16)  # drawn
+
+    def program() -> None:
+        x = torch.randn(4, 6, requires_grad=True)
+        out = checkpointing.checkpoint(
+            sampled, x, use_reentrant=reentrant, preserve_rng_state=preserve
+        )
+        out.square().mean().backward()
+
+    report = checked(program)
+    if preserve:
+        assert "1 recomputation" in fine(report)
+    else:
+        found(report, line_of(sampled, "# drawn"), "random", "preserve_rng_state")
+
+
 def test_a_global_that_decides_in_a_checkpoint() -> None:
     def block(x: Tensor) -> Tensor:
         return x.exp() * random.random()  # decided

@@ -218,7 +218,7 @@ class Recomputations:
 
 
 def _is_contained(first: list[CallInCheckpoint], then: list[CallInCheckpoint]) -> bool:
-    """Whether all that a gradient flows through in the second run is in the first, in its order.
+    """Whether what a gradient flows through or is drawn in the second run is in the first in order.
 
     What else either of them computes makes no difference, as the table that the first one caches.
     """
@@ -226,19 +226,25 @@ def _is_contained(first: list[CallInCheckpoint], then: list[CallInCheckpoint]) -
     own = [  # what was cut off has no results
         call
         for call in then
-        if not call.outputs or any(each.requires_grad for each in call.outputs)
+        if not call.outputs or call.random_state or any(each.requires_grad for each in call.outputs)
     ]
     return bool(own) and all(any(_is_same(one, two) for one in left) for two in own)
 
 
 def _is_same(before: CallInCheckpoint, after: CallInCheckpoint) -> bool:
-    """Whether both do the same. Of results, those count that a gradient flows through."""
-    if before[:2] != after[:2] or before.random_state != after.random_state:
+    """Whether both do the same. Of results, those count that a gradient flows through or are drawn.
+
+    Where nothing is known of results, as of what was cut off, the state that is drawn from counts.
+    """
+    if before[:2] != after[:2]:
+        return False
+    is_known = after.outputs and all(each.checksum is not None for each in after.outputs)
+    if not is_known and before.random_state != after.random_state:
         return False
     return all(
         one.checksum == two.checksum or _is_rounding(one.samples, two.samples)
         for one, two in zip(before.outputs, after.outputs, strict=False)
-        if two.requires_grad
+        if two.requires_grad or after.random_state
     )
 
 
