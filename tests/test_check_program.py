@@ -721,7 +721,8 @@ def test_noise_that_the_last_operation_of_a_checkpoint_uses(
     deviation = nn.Linear(6, 16)
 
     def sampled(x: Tensor) -> Tensor:
-        return x.mean() + deviation(x).exp() * torch.randn(16)  # drawn
+        given: Tensor = x.mean() + deviation(x).exp() * torch.randn(16)  # drawn
+        return given
 
     def program() -> None:
         x = torch.randn(4, 6, requires_grad=True)

@@ -34,8 +34,8 @@ KINDS = {
     "not clipped", "not held",
     "not scaled", "piecewise linear",
     "rate 0", "rate falls", "rate infinite", "rate squared", "rebound", "reordered", "replaced",
-    "same derivative", "set back", "spoilt", "stepped again", "still", "still scaled",
-    "swings", "thrown away",
+    "same derivative", "set back", "single values", "spoilt", "stepped again", "still",
+    "still scaled", "swings", "thrown away",
     "no statistics", "too slow", "undetached", "unfrozen", "unread", "unregistered", "weighed",
     "whole batch",
 }  # fmt: skip

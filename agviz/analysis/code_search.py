@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
 from typing import TYPE_CHECKING, Final
 
@@ -16,25 +17,36 @@ if TYPE_CHECKING:
 
 ADDING: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "setdefault", "put"})
 """Methods that put something into a container."""
+_FILES: Final = 64
+"""Whose syntax trees are kept."""
 
 
 def parsed(source: Sequence[str]) -> ast.Module:
-    """The syntax tree of a file; an empty one where it is not Python."""
+    """The syntax tree of a file, which nobody changes; an empty one where it is not Python."""
+    return _parsed("\n".join(source))
+
+
+# Rules ask about one file hundreds of times: 200 optimizers made in one line took minutes.
+@functools.lru_cache(maxsize=_FILES)
+def _parsed(text: str) -> ast.Module:
     try:
-        return ast.parse("\n".join(source))
+        return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ast.Module([], [])
 
 
-def with_functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+@functools.lru_cache(maxsize=_FILES)
+def with_functions(tree: ast.Module) -> Sequence[tuple[str, ast.AST]]:
     """All nodes in the order of the text, each with the name of the function in which it is."""
+    found: list[tuple[str, ast.AST]] = []
     waiting: list[tuple[str, ast.AST]] = [("<module>", tree)]
     while waiting:
         function, node = waiting.pop()
-        yield function, node
+        found.append((function, node))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             function = node.name
         waiting += [(function, child) for child in reversed(list(ast.iter_child_nodes(node)))]
+    return found
 
 
 def container_name(target: ast.expr) -> str:

@@ -55,7 +55,8 @@ _OF_A_PART: Final = frozenset(
         *("after the mean", "always drops", "divided again", "flagged", "frozen", "frozen by name"),
         *("frozen, moved", "held twice", "late binding", "left in groups", "lost sums"),
         *("made in forward", "no statistics", "not clipped", "not held", "on in evaluation"),
-        *("piecewise linear", "rebound", "reordered", "restores nothing", "sharing", "still"),
+        *("piecewise linear", "rebound", "reordered", "restores nothing", "sharing"),
+        *("single values", "still"),
         *("swapped", "undetached", "unfrozen", "unread", "unregistered", "weighed"),
     }
 )
@@ -138,6 +139,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *batching.of_whole_batch(run),
         *twice.same_derivative(run),
         *dropping.lost(run),
+        *dropping.alone(run),
         *(list(dropping.always(run)) or evaluating.left_on(run)),
         *dividing.divided_again(run),
         *below_zero(run),

@@ -64,7 +64,7 @@ def kept(run: RunSteps) -> Iterator[StepFinding]:
 
 def kept_within(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers inside whose steps a closure calls backward, on top of what it left before."""
-    times = {step.number: step for step in run.trace.optimizer_steps()}
+    times = run.taken_at
     for each in run.optimizers:
         later: list[int] = []
         for last, taken in zip([None, *each.steps], each.steps[:_MOST_STEPS], strict=False):
@@ -208,8 +208,8 @@ def _multiplied(run: RunSteps, each: Stepping) -> ForwardOpRow | None:
     It is the last one called between the last backward pass before a step and that step.
     """
     taken = each.steps[-1]
-    times = {step.number: step.begin_ns for step in run.trace.optimizer_steps()}
-    began = times.get(taken.number)
+    step = run.taken_at.get(taken.number)
+    began = None if step is None else step.begin_ns
     after = run.passes.after(taken.graph_task)
     ops = run.trace.forward_ops(after[0].id if after else -1, limit=_MOST_OPS)
     for op in reversed(ops):

@@ -1,4 +1,4 @@
-"""Functions that do something else than their text suggests: dropouts that never end, lost sums.
+"""Functions that do something else than their text suggests: dropouts without end, lost sums.
 
 Note [More rows than places]
 ``out[index] += rows`` reads, adds and writes once: of rows with one index, the last one is kept.
@@ -16,6 +16,7 @@ from agviz.analysis.code_search import called_name, parsed
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.source_calls import calls
 from agviz.traces.rows import visible
+from agviz.words.shapes import write_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,6 +53,31 @@ def lost(run: RunSteps) -> Iterator[StepFinding]:
                     " and writes once: of several rows for one place only one is in the result,"
                     " while backward gives all of them a gradient. Use x.index_add_(0, index, y)"
                     " or index_put_ with accumulate=True."
+                ),
+            )
+            return
+
+
+def alone(run: RunSteps) -> Iterator[StepFinding]:
+    """Layer norms of the last passes over one value, which is its own mean."""
+    for task in run.passes[-_PASSES:]:
+        for node in run.trace.nodes(task.id) if task.nodes <= _MOST_NODES else ():
+            shapes = node.output_shapes or ()
+            if not node.name.startswith("NativeLayerNorm") or len(shapes) < 2:
+                continue
+            whole, weight = next(iter(node.input_shapes or ()), None), shapes[1]
+            if whole is None or weight is None or math.prod(weight) != 1:
+                continue
+            yield StepFinding(
+                kind="single values",
+                heading="layer_norm over one feature gives its bias, whatever it is given",
+                frame=node.frame,
+                paragraph=(
+                    f"It normalises {write_shape(whole)} over its last dimension, which has size"
+                    " 1: each value less their mean, which is that value, is 0. So nothing of its"
+                    " input reaches the loss, and what comes before it gets rounding noise for a"
+                    " gradient, which Adam and its like follow. Normalise over the dimension that"
+                    " holds several features, or leave it out."
                 ),
             )
             return

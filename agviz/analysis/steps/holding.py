@@ -77,14 +77,13 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
 def held_twice(run: RunSteps) -> Iterator[StepFinding]:
     """Two optimizers that move the same parameters after the same passes."""
     several = run.optimizers
+    names = [dict.fromkeys(row.name for row in each.held if row.name) for each in several]
     for number, second in enumerate(several):
-        for first in several[:number]:
-            both = [
-                row.name
-                for row in second.held
-                if row.name and row.name in {one.name for one in first.held}
-            ]
-            if not both or not _step_together(run, first, second):
+        for first, held in zip(several, names[:number], strict=False):
+            if not _step_together(run, first, second):
+                continue
+            both = [name for name in names[number] if name in held]
+            if not both:
                 continue
             if not (first.is_torchs and second.is_torchs):  # as a step that shrinks or averages
                 continue
@@ -437,7 +436,9 @@ def _is_amid(name: str, held: set[str]) -> bool:
 
 def _step_together(run: RunSteps, first: Stepping, second: Stepping) -> bool:
     """Whether most steps of one come after the same pass as one of the other, beside each other."""
-    times = {step.number: step for step in run.trace.optimizer_steps()}
+    if first.steps[-1].graph_task < second.steps[0].graph_task:
+        return False
+    times = run.taken_at
     after = {taken.graph_task: times[taken.number] for taken in first.steps}
     together = 0
     for taken in second.steps:

@@ -75,14 +75,13 @@ def _th(number: int) -> str:
 
 
 def _of_one_line(run: RunSteps, each: Stepping) -> list[int]:
-    """The passes, up to the last step, from the line that called backward before the first step."""
+    """The passes from the first step to the last one, of the line that called the first of them."""
     first, last = each.steps[0].graph_task, each.steps[-1].graph_task
     line = visible(run.trace.call_site(first)) if first >= 0 else None
-    ids = itertools.islice(run.passes.ids, _MOST_PASSES)
+    ids = run.passes.ids
+    between = ids[bisect_left(ids, first) : bisect_left(ids, last + 1)][:_MOST_PASSES]
     return [
-        task
-        for task in ids
-        if task <= last and line is not None and visible(run.trace.call_site(task)) == line
+        task for task in between if line is not None and visible(run.trace.call_site(task)) == line
     ]
 
 

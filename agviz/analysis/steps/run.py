@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, GraphTaskRow, LeafNorm
+    from agviz.traces.rows import Frame, GraphTaskRow, LeafNorm, OptimizerStepRow
     from agviz.traces.step_facts import (
         HeldParameterRow,
         OptimizerRow,
@@ -156,6 +156,11 @@ class RunSteps:
     def passes(self) -> GraphTasks:
         """The outermost calls of backward that write ``.grad``, in order."""
         return self.trace.graph_tasks.outermost.accumulating
+
+    @cached_property
+    def taken_at(self) -> Mapping[int, OptimizerStepRow]:
+        """All steps of the run, by their numbers."""
+        return {step.number: step for step in self.trace.optimizer_steps()}
 
     @cached_property
     def unheld(self) -> list[UnheldRow]:

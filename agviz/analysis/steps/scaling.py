@@ -41,7 +41,7 @@ _LEAST_SCALE: Final = 1024.0
 
 def stepped_while_scaled(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers that step on what backward computed of a scaled loss, where nobody unscales it."""
-    guarded = {step.number for step in run.trace.optimizer_steps() if step.is_guarded}
+    guarded = {step.number for step in run.taken_at.values() if step.is_guarded}
     left = [list(left_at_steps(run, each)) for each in run.optimizers]
     is_unscaled = any(
         max(parts) < _SAME for rows in left for parts, _, scale, _ in rows if scale > 1

@@ -346,7 +346,7 @@ def _is_used_first(run: RunSteps, names: set[str]) -> bool:
 def _is_in_step(run: RunSteps, op: ForwardOpRow) -> bool:
     return any(
         step.begin_ns is not None and step.begin_ns <= op.time_ns <= step.time_ns
-        for step in run.trace.optimizer_steps()
+        for step in run.taken_at.values()
     )
 
 
