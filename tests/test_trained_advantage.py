@@ -62,6 +62,23 @@ def clipped() -> Tensor:
     return loss
 
 
+def rolled_out(*, detached: bool = False) -> Tensor:
+    chances, values, came = [], [], torch.randn(5, 32)
+    for _ in range(5):
+        said, value, _ = acted()
+        of = Normal(said[:, 0], SCALE[0].exp())
+        chances.append(of.log_prob(of.sample()))
+        values.append(value)
+    value = torch.stack(values)
+    better = came - (value.detach() if detached else value)  # advantage
+    critics: Tensor = 0.5 * functional.mse_loss(value, came)
+    return critics - (torch.stack(chances) * better).mean()
+
+
+def rolled_out_and_detached() -> Tensor:
+    return rolled_out(detached=True)
+
+
 def detached() -> Tensor:
     said, value, came = acted()
     chances = Categorical(logits=said)
@@ -99,7 +116,7 @@ def told(loss: Callable[[], Tensor], path: Path) -> Verdict:
         return verdicts(trace)[0]
 
 
-@pytest.mark.parametrize("loss", [by_categories, by_normals, clipped])
+@pytest.mark.parametrize("loss", [by_categories, by_normals, clipped, rolled_out])
 def test_an_advantage_that_is_trained(loss: Callable[[], Tensor], tmp_path: Path) -> None:
     found = told(loss, tmp_path / "t.agviz")
     assert found.outcome is Outcome.FOUND
@@ -107,7 +124,9 @@ def test_an_advantage_that_is_trained(loss: Callable[[], Tensor], tmp_path: Path
     assert found.source.endswith("# advantage")
 
 
-@pytest.mark.parametrize("loss", [detached, weighted_by_what_is_learned, of_mixed_tasks])
+@pytest.mark.parametrize(
+    "loss", [detached, rolled_out_and_detached, weighted_by_what_is_learned, of_mixed_tasks]
+)
 def test_what_is_no_advantage(loss: Callable[[], Tensor], tmp_path: Path) -> None:
     found = told(loss, tmp_path / "t.agviz")
     assert "advantage" not in found.heading

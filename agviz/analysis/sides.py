@@ -23,6 +23,8 @@ CHOOSING: Final = frozenset(
     }
 )
 """What takes values of an output as they are."""
+JOINING: Final = frozenset({"Cat", "Stack"})
+"""What makes one tensor of those of several steps."""
 _WITH_DATA: Final = {"Add", "Mul", "Neg", "Sub"}
 _STANDARDISING: Final = {
     *("Add", "ClampMin", "Clone", "Expand", "LinalgVectorNorm", "Maximum", "Mean", "Norm", "Pow"),
@@ -66,6 +68,8 @@ def side(flow: GradientFlow, index: int) -> Side | None:
         kind = kind_of(flow, node.index)
         if kind in {"Div", "Sub"} and len(below) == 2 and _is_of_itself(flow, below):
             is_scaled |= kind == "Div"
+        elif kind in JOINING and len({flow.nodes[each].frame for each in below}) == 1:
+            pass  # made by one line in a loop: the first one shows what all are
         elif len(below) != 1 or kind not in CHOOSING | _WITH_DATA:
             return None
         elif kind in _WITH_DATA - {"Neg"}:

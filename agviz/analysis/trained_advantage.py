@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.evidence import base_name
 from agviz.analysis.program_calls import last_passes
-from agviz.analysis.sides import CHOOSING, COMPARING, below_of, compared, kind_of, side
+from agviz.analysis.sides import CHOOSING, COMPARING, JOINING, below_of, compared, kind_of, side
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.vanishing import GradientFlow
 
@@ -26,6 +26,7 @@ _MOST_NODES: Final = 20_000
 _MOST_STEPS: Final = 12
 _NORMAL: Final = ("Sub", "Sub", "Div", "Neg", "Pow", "Sub")
 """Nodes of ``Normal.log_prob``, the first only where its scale needs a gradient."""
+_LEADING: Final = CHOOSING | JOINING | {"Add", "Exp", "Neg", "Sub", "Sum"}
 _BERNOULLI: Final = "BinaryCrossEntropyWithLogits"
 
 
@@ -85,7 +86,7 @@ def _is_log_probability(flow: GradientFlow, index: int) -> bool:
             if _is_normal(flow, index):
                 return True
         is_chosen |= kind in {"Gather", "Index"}
-        if not below or kind not in CHOOSING | {"Add", "Exp", "Neg", "Sub", "Sum"}:
+        if not below or kind not in _LEADING:
             return False
         index = below[0]
     return False
