@@ -281,34 +281,38 @@ def used_up(trace: Trace, call: Frame) -> UsedUp | None:
         trace: holds the text of the file.
         call: the line.
     """
-    nodes = [
-        node
-        for function, node in with_functions(parsed(trace.source(call.file)))
-        if function == call.function
-    ]
-    calls_ = [node for node in nodes if isinstance(node, ast.Call)]
+    nodes = list(with_functions(parsed(trace.source(call.file))))
     given = {
-        node.args[0].id
-        for node in calls_
-        if node.lineno == call.line and node.args and isinstance(node.args[0], ast.Name)
+        ast.unparse(node.args[0])
+        for _, node in nodes
+        if isinstance(node, ast.Call)
+        and node.lineno == call.line
+        and node.args
+        and isinstance(node.args[0], ast.Name | ast.Attribute)
     }
     for name in given:
         made = [
-            node
-            for node in nodes
+            (function, node)
+            for function, node in nodes
             if isinstance(node, ast.Assign)
-            and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
+            and any(ast.unparse(each) == name for each in node.targets)
+            and ("." in name or function == call.function)
         ]
+        if len(made) != 1 or not _is_iterator(made[0][1].value):
+            continue
+        ((where, maker),) = made
         taken = [
             node.lineno
-            for node in calls_
-            if called_name(node) not in _NOT_TAKING
-            and any(isinstance(each, ast.Name) and each.id == name for each in node.args)
-            and made
-            and made[0].lineno < node.lineno < call.line
+            for function, node in nodes
+            if isinstance(node, ast.Call)
+            and function == where
+            and maker.lineno < node.lineno
+            and (function != call.function or node.lineno < call.line)
+            and called_name(node) not in _NOT_TAKING
+            and any(ast.unparse(each) == name for each in node.args)
         ]
-        if len(made) == 1 and taken and _is_iterator(made[0].value):
-            return UsedUp(name, made[0].lineno, taken[0])
+        if taken:
+            return UsedUp(name, maker.lineno, taken[0])
     return None
 
 

@@ -239,7 +239,8 @@ def unclipped(run: RunSteps) -> Iterator[StepFinding]:
             beyond.append(largest)
         if any(row.norm and (row.change or 0.0) > row.norm for row in taken.sample):
             leapt = taken.graph_task
-    if len(beyond) >= _LEAST or (beyond and _is_before_backward(run, frame)):
+    is_sure = _is_before_backward(run, frame) or used_up(run.trace, frame) is not None
+    if len(beyond) >= _LEAST or (beyond and is_sure):
         wrong = run.first_wrong
         is_lost = wrong is not None and 0 <= leapt < wrong <= leapt + _BESIDE
         then = f" Backward pass {wrong} is not finite after such a step." if is_lost else ""
