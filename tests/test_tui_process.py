@@ -21,7 +21,7 @@ from agviz.tui.text import plain
 from agviz.words.units import duration
 from tests.slow_cases import slow_but
 from tests.test_process_timeline import summed, whole
-from tests.tui_support import settle
+from tests.tui_support import calm, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +78,7 @@ async def wait(pilot: Pilot[None], *keys: str) -> ProcessScreen:
             picture = screen.query_one(ProcessLanes).picture
             window = screen.query_one(ProcessLanes).window
             if picture and picture.is_read and window in {None, (picture.begin, picture.end)}:
-                await pilot.pause(0.02)
+                await calm(pilot)
                 return screen
     raise AssertionError("the timeline was not read")
 
