@@ -212,7 +212,7 @@ async def press(pilot: Pilot[None], *keys: str) -> TraceScreen:
 
 async def until(pilot: Pilot[None], fits: Callable[[], bool]) -> None:
     """Wait until something is so."""
-    for _ in range(1_000):
+    for _ in range(3_000):  # a minute: an answer about ranks takes many seconds on a busy machine
         await calm(pilot)
         if fits():
             return
