@@ -100,14 +100,19 @@ def always(run: RunSteps) -> Iterator[StepFinding]:
     if task is None or task.nodes > _MOST_NODES:
         return
     stacks = {node.frame: node.stack for node in run.trace.nodes(task.id) if node.frame is not None}
-    beside = visible(run.trace.call_site(task.id))
-    for frame, stack in sorted(stacks.items(), key=lambda one: (one[0].file, one[0].line)):
-        if frame.function.rpartition(".")[2] == "<module>":
-            continue
-        if not _is_evaluated(run, beside, stack):
-            continue
-        found = calls(run.trace, frame, _drops_always)
-        if any(one.line == frame.line and _is_method(run, one) for one in found):
+    dropping = {
+        (one.file, one.line)
+        for beside in {frame.file: frame for frame in stacks}.values()
+        for one in calls(run.trace, beside, _drops_always)
+        if one.function != "<module>"
+    }
+    found = [frame for frame in stacks if (frame.file, frame.line) in dropping]
+    if not found:
+        return
+    evaluated, trained = _switched(run, visible(run.trace.call_site(task.id)))
+    for frame in sorted(found, key=lambda one: (one.file, one.line)):
+        owners = {*trained, *_called(stacks[frame])}
+        if not owners.isdisjoint(evaluated) and _is_method(run, frame):
             yield StepFinding(
                 kind="always drops",
                 heading="this dropout goes on in evaluation mode: it is not given training",
@@ -123,8 +128,8 @@ def always(run: RunSteps) -> Iterator[StepFinding]:
             return
 
 
-def _is_evaluated(run: RunSteps, beside: Frame | None, stack: Sequence[Frame]) -> bool:
-    """Whether ``eval()`` is called of what a stack calls, or of what ``train()`` is called of."""
+def _switched(run: RunSteps, beside: Frame | None) -> tuple[set[str], set[str]]:
+    """What ``eval()`` is called of in the file of a frame, and what ``train()`` is."""
     owners: dict[str, set[str]] = {"eval": set(), "train": set()}
 
     def note(_call: ast.Call, name: str) -> bool:
@@ -134,11 +139,14 @@ def _is_evaluated(run: RunSteps, beside: Frame | None, stack: Sequence[Frame]) -
         return False
 
     calls(run.trace, beside, note)
-    called: set[str] = set()
+    return owners["eval"], owners["train"]
+
+
+def _called(stack: Sequence[Frame]) -> Iterator[str]:
+    """The names that the program's lines of a stack call."""
     for frame in stack:
-        if not frame.hidden and frame.source:
-            called.update(re.findall(r"([\w.]+)\(", frame.source))
-    return not owners["eval"].isdisjoint(owners["train"] | called)
+        if not frame.hidden:
+            yield from re.findall(r"([\w.]+)\(", frame.source)
 
 
 def _is_method(run: RunSteps, frame: Frame) -> bool:
