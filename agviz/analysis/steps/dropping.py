@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from agviz.traces.rows import Frame
 
 _MOST_NODES: Final = 20_000
-_DROPOUT: Final = re.compile(r"(?:alpha_|feature_alpha_)?dropout[123]?d?")
+DROPS: Final = frozenset(
+    {"alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"}
+)
+"""The dropouts of ``torch.nn.functional``."""
 _MODULES: Final = ("F.", "functional.", "nn.functional.", "torch.nn.functional.")
 _PASSES: Final = 2
 
@@ -166,7 +169,7 @@ def _drops_always(call: ast.Call, name: str) -> bool:
     if called_name(call) == "scaled_dot_product_attention":
         share = given.get("dropout_p")
         return isinstance(share, ast.Constant) and bool(share.value)
-    is_function = name.startswith(_MODULES) and _DROPOUT.fullmatch(called_name(call)) is not None
+    is_function = name.startswith(_MODULES) and called_name(call) in DROPS
     share = call.args[1] if len(call.args) > 1 else given.get("p")
     is_on = not isinstance(share, ast.Constant) or bool(share.value)
     return is_function and is_on and len(call.args) < 3 and "training" not in given

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import called_name, parsed, with_functions
 from agviz.analysis.lineage import last_name
+from agviz.analysis.steps.dropping import DROPS
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ _MOST_OPS: Final = 5_000
 _TRAINING: Final = "training=True"
 _FLAG: Final = re.compile(r"\btraining=(True|False)\b")
 _NORM: Final = "batch_norm"
-_DROPS: Final = frozenset(
-    {"alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"}
-)
 _PLACE: Final = {_NORM: 5}
 """Which argument ``training`` is; of dropouts the third."""
 _ENDS_OF_CLASSES: Final = ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d")
@@ -51,7 +49,7 @@ def left_on(run: RunSteps) -> Iterator[StepFinding]:
     ]
     for op in ops:
         name = last_name(op)
-        if op.grad_enabled or _TRAINING not in op.arguments or name not in {*_DROPS, _NORM}:
+        if op.grad_enabled or _TRAINING not in op.arguments or name not in {*DROPS, _NORM}:
             continue
         how = _why_on(run.trace, op, name)
         if how and (_has_switched(ops, op) or _is_switched(run.trace, op.stack)):
