@@ -107,6 +107,7 @@ def _run(program: str, folder: Path, *options: str) -> subprocess.CompletedProce
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("handler", "options"),
     [

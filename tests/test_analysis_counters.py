@@ -95,6 +95,7 @@ def agrees(trace: Trace) -> int:
     return count
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(2, 40), st.integers(0, 3), st.data())
 @settings(max_examples=settings().max_examples // 10)
 def test_the_replay_says_the_same(seed: int, size: int, devices: int, data: st.DataObject) -> None:

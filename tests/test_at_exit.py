@@ -103,6 +103,7 @@ def test_however_a_program_ends(end: str, tmp_path: Path) -> None:
     check(ENDS[end], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", slow_but({"a backward to come"}, KEPT))
 @pytest.mark.parametrize(
     "option",

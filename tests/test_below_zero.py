@@ -60,6 +60,7 @@ MEANT: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_loss_that_can_not_be_below_zero_says_what_it_was_given(
     name: str, tmp_path: Path

@@ -336,7 +336,7 @@ def recorded(path: Path, program: Callable[[Step], None]) -> Path:
     return path
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("program", GROWING, ids=lambda program: program.__name__)
 def test_what_is_beyond_need_is_found_with_its_line(
     tmp_path: Path, program: Callable[[Step], None]

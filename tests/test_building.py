@@ -55,6 +55,7 @@ def files_of(wheel: Path) -> set[str]:
         return set(content.namelist())
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_wheel_with_compiled_code_is_for_one_platform_and_every_python(tmp_path: Path) -> None:
     _, wheel = built(tmp_path, "cc")
@@ -79,6 +80,7 @@ def test_a_wheel_with_compiled_code_is_for_one_platform_and_every_python(tmp_pat
     assert found.stdout.endswith("True\n"), found.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("compiler", "said"), [("no-such-cc", "no C compiler (no-such-cc)"), ("false", "can't be")]
 )
@@ -89,6 +91,7 @@ def test_without_a_compiler_the_wheel_is_for_all(tmp_path: Path, compiler: str, 
     assert not BUILT & files_of(wheel)
 
 
+@pytest.mark.slow_but_one_in(3)
 @needs_compiler
 @pytest.mark.parametrize(("value", "is_pure"), [("1", True), ("yes", True), ("0", False)])
 def test_the_compiled_parts_can_be_left_out(tmp_path: Path, value: str, is_pure: bool) -> None:

@@ -46,6 +46,7 @@ def test_there_are_as_many_as_promised() -> None:
     assert len(WRONG) >= 20
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", some(sorted(RIGHT), 4))
 def test_a_right_function_is_not_blamed(name: str) -> None:
     function, make, twice = RIGHT[name]

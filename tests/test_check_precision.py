@@ -264,6 +264,7 @@ HEALTHY: list[Callable[[], None]] = [
 ]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("program", HEALTHY, ids=lambda program: program.__name__)
 def test_nothing_is_said_where_float32_is_enough(program: Callable[[], None]) -> None:
     report = checked(program)

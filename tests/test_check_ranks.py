@@ -101,6 +101,7 @@ def test_gradients_that_are_others_than_those_of_one_process(name: str, tmp_path
     assert len([one for one in report.verdicts if one.is_found]) == 1, said(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but({"accumulation_that_syncs"}, RIGHT))
 def test_gradients_that_are_those_of_one_process(name: str, tmp_path: Path) -> None:
     program: RankProgram = RIGHT[name]
@@ -127,6 +128,7 @@ print([None if each is None else len(each) for each in hooks])
 """
 
 
+@pytest.mark.slow
 def test_a_program_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "plain.py").write_text(RankProgram(STAYS).text, encoding="utf-8")
     (tmp_path / "notes").mkdir()

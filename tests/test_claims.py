@@ -20,6 +20,7 @@ def is_cause(line: int) -> bool:
     return SOURCE[line - 1].endswith("# cause")
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("is_separable", [True, False])
 def test_zeros_are_no_fault_only_where_steps_have_brought_the_loss_to_nothing(
     tmp_path: Path, is_separable: bool

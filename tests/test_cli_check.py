@@ -78,6 +78,7 @@ WITH_CHECKPOINT = written(
 WRONG = PLAIN.replace("(s + x * s * (1 - s))", "s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "seen"),
     [

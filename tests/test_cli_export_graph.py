@@ -26,6 +26,7 @@ def texts(path: Path) -> str:
     return " ".join(svg_reader.texts(path.read_bytes()))
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("options", "said"),
     [

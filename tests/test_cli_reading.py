@@ -379,6 +379,7 @@ def test_export_tells_programs_what_it_wrote(recorded: Path, tmp_path: Path) -> 
     assert "name a file with --output" in both.stderr
 
 
+@pytest.mark.slow
 def test_an_export_that_fails_half_way_leaves_nothing(recorded: Path, tmp_path: Path) -> None:
     shutil.copy(recorded, tmp_path / "t.agviz")
     database = sqlite3.connect(tmp_path / "t.agviz", isolation_level=None)
@@ -482,6 +483,7 @@ def test_the_demo_opens_the_view_in_a_terminal(tmp_path: Path) -> None:
     assert "\x1b[?1049l" in shown
 
 
+@pytest.mark.slow
 def test_the_doctor_in_a_terminal_that_is_large_enough(tmp_path: Path) -> None:
     code, shown = in_a_terminal("doctor", cwd=tmp_path, wait_for="80 columns", then_type="")
     assert code == 0
@@ -548,6 +550,7 @@ def test_where_the_answer_can_not_be_written(recorded: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "agviz: [Errno 28] No space left on device\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["", ">&-"])
 def test_without_docstrings_and_without_a_stdout(closed: str, recorded: Path) -> None:
     call = [sys.executable, "-OO", "-m", "agviz", "summary", str(recorded)]

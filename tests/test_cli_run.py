@@ -138,7 +138,7 @@ PROGRAMS = {
 ALSO_AS_MODULES = ("says all it knows", "exit code", "syntax error", "multiprocessing")
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     ("name", "as_module"),
     [
@@ -212,6 +212,7 @@ def test_a_training_is_recorded(tmp_path: Path) -> None:
         assert {node.module for node in trace.nodes(0)} >= {"0", "1", "2"}
 
 
+@pytest.mark.slow
 def test_steps_chooses_backward_passes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
     ours = agviz("run", "--steps", "1:3", "-o", "t.agviz", "train.py", cwd=tmp_path)
@@ -333,6 +334,7 @@ def test_the_range_of_steps(text: str, steps: range) -> None:
     assert build_parser().parse_args(["run", "--steps", text, "train.py"]).steps == steps
 
 
+@pytest.mark.slow
 def test_the_environment_sets_up_torch_before_we_import_it(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "import os, sys\n"

@@ -26,6 +26,7 @@ def verify(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return python("-m", "agviz", "verify", *arguments, cwd=cwd)
 
 
+@pytest.mark.slow
 def test_a_script_that_is_equal(tmp_path: Path) -> None:
     script = str(SCRIPTS / "transformer.py")
     plain = python(script, "--steps", "2", cwd=tmp_path)
@@ -101,6 +102,7 @@ Fails.apply(torch.ones(3, requires_grad=True)).sum().backward()
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_fails_as_under_python(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(FAILS)
     plain = python("program.py", cwd=tmp_path)

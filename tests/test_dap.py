@@ -538,6 +538,7 @@ def configurations() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_documented_configurations_work(recorded: Path) -> None:
     recording, program, process = configurations()
     assert process["processId"] == "${command:pickProcess}"
@@ -603,6 +604,7 @@ def test_a_wrong_request_is_refused_in_one_sentence(recorded: Path) -> None:
         assert "does not run" in editor.refused("pause", threadId=1)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "sent",
     [

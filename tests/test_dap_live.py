@@ -67,6 +67,7 @@ def output(editor: Editor) -> str:
     )
 
 
+@pytest.mark.slow
 def test_a_program_stops_at_a_line_and_ends_with_its_code(tmp_path: Path) -> None:
     path = save(tmp_path, PROGRAM)
     of_output, of_weight = gradients()
@@ -131,6 +132,7 @@ def test_a_program_stops_at_a_line_and_ends_with_its_code(tmp_path: Path) -> Non
     assert (tmp_path / "live.agviz").exists()
 
 
+@pytest.mark.slow
 def test_a_program_can_be_looked_at_backwards(tmp_path: Path) -> None:
     save(tmp_path, PROGRAM)
     with Adapter(tmp_path) as adapter:
@@ -261,6 +263,7 @@ def test_a_program_runs_on_where_that_is_wanted_and_pause_stops_it(tmp_path: Pat
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_program_ends_with_the_editor(tmp_path: Path, *, is_killed: bool) -> None:
     save(tmp_path, LOOP)

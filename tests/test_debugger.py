@@ -48,6 +48,7 @@ def events_of(debuggee: Debuggee) -> int:
         return trace.event_count()
 
 
+@pytest.mark.slow
 def test_steps_go_from_node_to_node_and_what_was_is_in_the_trace(tmp_path: Path) -> None:
     with debug(tmp_path, TRAIN) as debuggee:
         client = debuggee.client

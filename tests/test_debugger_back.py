@@ -169,6 +169,7 @@ def test_without_a_node_it_is_the_one_that_ran_last(tmp_path: Path) -> None:
         assert all(map(same_value, result(tmp_path), natively(PRODUCT)))
 
 
+@pytest.mark.slow
 def test_a_gradient_changed_on_the_second_run_is_what_counts(tmp_path: Path) -> None:
     with debug(tmp_path, PRODUCT, "--back") as debuggee:
         client, _ = first_stop(debuggee)

@@ -222,6 +222,7 @@ def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     assert not list(runtime.glob("agviz/*"))
 
 
+@pytest.mark.slow
 def test_any_program_is_attached_to(tmp_path: Path) -> None:
     with started(tmp_path) as program:
         place = tmp_path / "runtime" / "agviz" / f"{program.pid}.sock"

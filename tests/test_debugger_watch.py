@@ -88,6 +88,7 @@ def test_expressions_have_values_at_a_stop(tmp_path: Path, engine: str) -> None:
     assert same(tmp_path, TRAIN)
 
 
+@pytest.mark.slow
 @ENGINES
 def test_a_data_breakpoint_stops_where_its_bound_is_passed(tmp_path: Path, engine: str) -> None:
     first, second, third = norms(GROWS)

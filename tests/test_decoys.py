@@ -68,7 +68,7 @@ def test_nothing_is_said_of_what_is_meant(
     assert found.outcome is Outcome.NOTHING_UNUSUAL, found.paragraph
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("program", programs("left_alone"), ids=name_of)
 def test_what_is_seen_with_the_forward_is_left_alone(program: Program, tmp_path: Path) -> None:
     kept = program.record(tmp_path / "t.agviz", check_forward=True)
@@ -383,6 +383,7 @@ def test_what_is_only_printed_comes_after_what_broke(tmp_path: Path) -> None:
     assert "log of zero" in _told(answered(tmp_path / "t.agviz", program))
 
 
+@pytest.mark.slow
 def test_a_cast_to_integers_makes_a_straight_through_estimator() -> None:
     class Quantised(torch.autograd.Function):
         @staticmethod

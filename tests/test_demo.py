@@ -199,6 +199,7 @@ def test_what_is_measured_is_plain_training(tmp_path: Path) -> None:
     assert 0 < found.native_backward_ns < found.native_step_ns
 
 
+@pytest.mark.slow
 def test_the_demo_in_a_pipe(tmp_path: Path) -> None:
     finished = demo("--steps", "8", "--output-dir", "out", cwd=tmp_path)
     assert (finished.returncode, finished.stderr) == (0, "")
@@ -265,6 +266,7 @@ def test_a_torch_that_the_engine_can_not_serve(
     assert capsys.readouterr().err == "agviz: agviz can't serve this torch; install another\n"
 
 
+@pytest.mark.slow
 def test_the_language_model_needs_text(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sysconfig\nsysconfig.get_paths = lambda: {'stdlib': '/nonexistent'}\n"

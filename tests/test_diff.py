@@ -162,6 +162,7 @@ def first_told(found: TraceDiff) -> set[tuple[int | None, int | None]]:
     }
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("values", ["none", "health", "full"])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_same_program_twice(name: str, values: str, tmp_path: Path) -> None:
@@ -184,6 +185,7 @@ PARAMETERS = [
 ]
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "of",
     slow_but(

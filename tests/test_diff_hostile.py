@@ -40,6 +40,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("seed", slow_but(set(map(str, range(8))), range(60)))
 def test_numbers_that_lie(
     good: Path, seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -63,6 +63,7 @@ def test_text_is_asked_for_with_an_encoding(monkeypatch: pytest.MonkeyPatch) -> 
     assert "θ" in " ".join(svg_reader.texts(str(said).encode())) or "leaf tensor" in str(said)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     "given",
     [

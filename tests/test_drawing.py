@@ -177,6 +177,7 @@ def test_what_makes_no_sense_is_one_sentence(given: dict[str, object], said: str
         agviz.draw(**{"loss": loss, "params": params, **given})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [10_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_a_deep_chain_needs_no_recursion(length: int) -> None:
     program = (

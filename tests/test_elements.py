@@ -368,6 +368,7 @@ def score(place: ElementPlace | None, expected: Expected) -> str:
     return "unknown" if is_sample and says_less else "wrong"
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(("kind", "seed"), IN_CI)
 def test_a_planted_fault_is_found(kind: str, seed: int) -> None:
     program = draw(kind, seed)
@@ -406,6 +407,7 @@ def test_the_native_engine_says_the_same(kind: str) -> None:
     assert score(found, program.expected) == "exact", found
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("name", sorted(TEMPTING))
 @pytest.mark.parametrize("check_forward", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_no_other_sample_is_named(name: str, check_forward: bool) -> None:

@@ -482,6 +482,7 @@ def test_a_flight_recorder_that_only_checked_still_names_the_node(tmp_path: Path
     assert "No known pattern fits." in found.paragraph
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "name", ["recurrence_that_explodes", "log_in_a_reentrant_checkpoint", "two_device_threads"]
 )

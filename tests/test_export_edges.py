@@ -60,7 +60,7 @@ class Parsed:
                 self.edges[self.box[edge[0]] or name, self.box[edge[1]]] += 1
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", sorted(STEPS.keys() - LARGE))
 @pytest.mark.parametrize("budget", [None, 10_000])
 def test_no_edge_is_missing_or_invented(

@@ -145,6 +145,7 @@ def frames(cluster: Cluster) -> Iterator[str]:
         yield from frames(inner)
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("format_", ["svg", "html", "dot"])
 def test_every_node_of_every_pass_is_drawn_once(trace: Trace, tmp_path: Path, format_: str) -> None:
     tasks = trace.graph_tasks

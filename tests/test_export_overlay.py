@@ -83,6 +83,7 @@ def test_each_node_holds_its_operations(
     assert {name for name in told if not name.startswith("autograd::engine::")} == kept
 
 
+@pytest.mark.slow
 def test_stacks_of_idle_threads_do_not_enclose_the_main_thread(tmp_path: Path) -> None:
     done = threading.Event()
     threads = [threading.Thread(target=done.wait) for _ in range(120)]

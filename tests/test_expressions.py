@@ -120,6 +120,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(EXPRESSIONS)
 def test_random_expressions_say_what_python_and_torch_say(text: str) -> None:

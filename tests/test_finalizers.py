@@ -106,7 +106,7 @@ print(len(struck) > 30, all(struck), all(same))
 """
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["exact", "native"])
 def test_finalizers_run_on_the_programs_threads(engine: str, tmp_path: Path) -> None:
     done = _run(WHERE, tmp_path, "--engine", engine)

@@ -158,7 +158,7 @@ def test_there_are_enough() -> None:
         assert (program.cause is None) == has_none, program.path
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("program", RUNNING, ids=by_name)
 def test_the_cause_and_its_line_are_named(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -194,7 +194,7 @@ def test_the_zeros_that_stopped_a_gradient_are_named(
     assert f"zeros: {zeros}" in agviz.load(tmp_path / "t.agviz").why(parameter)[0].reason
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("program", RUNNING, ids=by_name)
 def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path) -> None:
     left = left_by(program)
@@ -215,7 +215,7 @@ def test_what_the_backward_alone_tells_is_true(program: Program, tmp_path: Path)
             assert says.line is None or line_of(row, program) == says.line
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("program", RUNNING, ids=by_name)
 def test_without_values_nothing_false_is_said(program: Program, tmp_path: Path) -> None:
     left = left_by(program)
@@ -248,7 +248,7 @@ def asked_live(program: Program, *, computes: bool) -> tuple[Gradients, dict[str
 
 
 @pytest.mark.parametrize("computes", [True, False], ids=["function", "tensor"])
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("program", LIVE, ids=by_name)
 def test_before_backward_it_is_told_as_well(program: Program, *, computes: bool) -> None:
     answer, left = asked_live(program, computes=computes)

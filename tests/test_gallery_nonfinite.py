@@ -34,7 +34,7 @@ def named(case: object) -> str:
     return case.name if isinstance(case, Program) else f"check_forward={case}"
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.filterwarnings("ignore:std\\(\\). degrees of freedom:UserWarning")
 @pytest.mark.parametrize(("program", "check_forward"), BOTH_WAYS, ids=named)
 def test_what_went_wrong_is_named(
@@ -84,7 +84,7 @@ def test_what_went_wrong_is_named(
     check_length(path, capsys, "explain", "why")
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("program", HEALTHY, ids=named)
 @pytest.mark.parametrize("check_forward", [False, True])
 def test_what_is_healthy_stays_silent(

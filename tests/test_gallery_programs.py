@@ -53,6 +53,7 @@ def test_program_shows_its_symptom(program: Program) -> None:
     assert shows(program, ended), ended
 
 
+@pytest.mark.slow
 def test_another_symptom_is_not_shown() -> None:
     program = _program("siamese_contrastive")
     ended = _ended(program)

@@ -272,6 +272,7 @@ def test_without_provenance_no_line_is_told(tmp_path: Path) -> None:
         assert list(found.details())
 
 
+@pytest.mark.slow
 def test_the_table_beside_anomaly_mode_is_up_to_date() -> None:
     document = anomaly.DOCUMENT.read_text(encoding="utf-8")
     assert anomaly_version.written(document) == document

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ def test_a_tall_picture_gets_columns_that_begin_where_modules_do() -> None:
     assert [item.nodes[0].row.short_name for item in first_names] == ["AddBackward0"] * len(tops)
 
 
+@pytest.mark.slow
 def test_a_module_path_without_end_is_no_burden() -> None:
     rows = Rows()
     last = rows.node("SumBackward0")

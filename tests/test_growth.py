@@ -517,7 +517,7 @@ def name_of(program: Callable[[Training], None]) -> str:
     return program.__name__
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("program", slow_but(QUICK, GROWING, name_of))
 def test_what_grows_is_found_with_its_line(
     tmp_path: Path, program: Callable[[Training], None]
@@ -532,6 +532,7 @@ def test_what_grows_is_found_with_its_line(
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120
 
 
+@pytest.mark.slow
 def test_a_graph_that_gets_longer_is_told_once(tmp_path: Path) -> None:
     """That it stays alive is the same fault, at the same line."""
 
@@ -551,6 +552,7 @@ def test_a_graph_that_gets_longer_is_told_once(tmp_path: Path) -> None:
     assert found.basis == longer
 
 
+@pytest.mark.slow
 def test_the_list_is_that_of_the_function_that_ran(tmp_path: Path) -> None:
     """Another function of the file has a list of the same name."""
     with agviz.Trace.open(recorded(tmp_path / "t.agviz", small_part_in_a_list)) as trace:
@@ -559,7 +561,7 @@ def test_the_list_is_that_of_the_function_that_ran(tmp_path: Path) -> None:
     assert found.frame.function == small_part_in_a_list.__name__
 
 
-@pytest.mark.slow_but_one_in(4)
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.parametrize("program", HEALTHY, ids=name_of)
 def test_of_what_does_not_grow_nothing_is_said(
     tmp_path: Path, program: Callable[[Training], None]
@@ -569,7 +571,7 @@ def test_of_what_does_not_grow_nothing_is_said(
     assert said.outcome is Outcome.NOTHING_UNUSUAL, said
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [list_of_losses, running_sum, forward_hook_each_step])
 def test_the_native_engine_is_observed_alike(
     tmp_path: Path, program: Callable[[Training], None]
@@ -595,6 +597,7 @@ def test_counts_are_those_of_the_program(tmp_path: Path) -> None:
     assert [look.alive for look in looks] == alive[:8]
 
 
+@pytest.mark.slow
 def test_a_damaged_count_is_refused(tmp_path: Path) -> None:
     path = recorded(tmp_path / "t.agviz", list_of_losses)
     with closing(sqlite3.connect(path)) as database, database:

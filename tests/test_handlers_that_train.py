@@ -64,6 +64,7 @@ print(failed[:1], same)
 """
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     ("engine", "options", "strikes"),
     [

@@ -150,6 +150,7 @@ def test_a_target_that_is_predicted(loss: Callable[[], Tensor], tmp_path: Path) 
     assert found.source.endswith("# target")
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "loss",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
@@ -44,6 +45,7 @@ def trained(path: Path, *, is_cut: bool) -> None:
             optimizer.step()
 
 
+@pytest.mark.slow
 def test_copies_are_not_taken_for_parameters(tmp_path: Path) -> None:
     trained(tmp_path / "t.agviz", is_cut=True)
     with Trace.open(tmp_path / "t.agviz") as trace:

@@ -118,6 +118,7 @@ def test_no_such_engine_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["prog.py"]
 
 
+@pytest.mark.slow
 def test_a_program_that_did_not_ask_runs_on_where_there_is_no_such_engine(
     enabled_python: str, tmp_path: Path
 ) -> None:
@@ -385,7 +386,7 @@ def pytest_run(folder: Path, *options: str, **env: str) -> Any:
 ENVIRONMENTS = {"PYTEST_AGVIZ_ENGINE": "native", "AGVIZ_ENGINE": "exact"}
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "env", "ini", "engine"),
     [

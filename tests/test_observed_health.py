@@ -35,6 +35,7 @@ def measured(path: Path, program: Any, engine: str) -> dict[tuple[Any, ...], tup
     return {row[:6]: row[6:] for row in rows}
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_health_is_the_same(name: str, tmp_path: Path) -> None:
     exact = measured(tmp_path / "exact.agviz", PROGRAMS[name], "exact")

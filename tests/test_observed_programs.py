@@ -356,6 +356,7 @@ NODE = "observed_pass.ObservedPass._ended = breaking(observed_pass.ObservedPass.
 WALK = "observing_engine.walk = breaking(observing_engine.walk)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "store",
     [

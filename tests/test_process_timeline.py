@@ -350,6 +350,7 @@ def own_times(found: list[Fact], low: int, high: int) -> dict[tuple[str, str], i
     return total
 
 
+@pytest.mark.slow_but_one_in(4)
 def test_sums_are_those_of_the_events_and_add_up(path: Path) -> None:
     found, stops, _ = facts(path)
     found = cut(found, stops)

@@ -95,6 +95,7 @@ def told(
     return " ".join(capsys.readouterr().out.split()), ended
 
 
+@pytest.mark.slow
 def test_which_parameters_each_rank_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

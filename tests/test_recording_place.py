@@ -148,6 +148,7 @@ def test_many_processes_record_into_one_name_at_once(tmp_path: Path) -> None:
     assert {Path(path).parent for path in written} == {tmp_path}
 
 
+@pytest.mark.slow
 def test_a_file_that_another_process_records_into(folder: Path) -> None:
     with agviz.trace(path=folder / "t.agviz"):
         said = ran(run("-o", "t.agviz", cwd=folder))
@@ -254,6 +255,7 @@ threading.Thread.start = once
         assert not (folder / "t.agviz").exists()
 
 
+@pytest.mark.slow
 def test_what_is_no_trace_is_left_alone_and_the_program_runs(folder: Path) -> None:
     (folder / "letter.txt").write_text("Dear reader,")
     database = sqlite3.connect(folder / "other.db")
@@ -333,6 +335,7 @@ def sealed(folder: Path) -> Iterator[Path]:
     folder.chmod(0o755)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -356,6 +359,7 @@ def test_a_folder_that_can_only_be_read(
         assert is_complete(path)
 
 
+@pytest.mark.slow
 def test_nowhere(sealed: Path, unprivileged: list[str]) -> None:
     no_other = "import tempfile; tempfile._candidate_tempdir_list = lambda: []"
     (sentence,) = ran(run(cwd=sealed, before=unprivileged, setup=no_other))
@@ -377,6 +381,7 @@ except agviz.TraceError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_block_without_a_name_runs_whatever_happens(
     sealed: Path, unprivileged: list[str]
 ) -> None:
@@ -517,7 +522,7 @@ sys.exit(3)
 """
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--on", "signal"), ("--engine", "native")])
 def test_a_program_that_closes_all_files(options: tuple[str, ...], folder: Path) -> None:
     """Files that it opens then get the numbers that ours had: nothing may be written into them."""

@@ -139,6 +139,7 @@ def test_the_share_of_ten_models(tmp_path: Path) -> None:
     assert alone >= 0.98 * ran
 
 
+@pytest.mark.slow
 def test_the_script_gives_what_torch_gave(distance: Path, tmp_path: Path) -> None:
     assert main(["repro", str(distance), "-o", str(tmp_path)]) == 0
     script, data = tmp_path / NAME, (tmp_path / NAME).with_suffix(".safetensors")

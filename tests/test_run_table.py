@@ -148,6 +148,7 @@ def test_a_gradient_that_was_zero_and_is_not_finite_is_called_that(tmp_path: Pat
     assert math.isnan(factors[3] or 0.0)
 
 
+@pytest.mark.slow
 def test_what_is_stored_is_what_is_worked_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,7 +176,7 @@ FEW = slow_but(
 )
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", FEW)
 def test_some_recordings(
@@ -200,7 +200,7 @@ STEPS = [*programs("step"), *programs("version"), *programs("nonfinite")]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("program", STEPS[::9], ids=lambda it: f"{it.kind}/{it.name}")
 def test_what_explain_rests_on(
     program: Program, tmp_path: Path, said: Callable[[list[str], Path], str]

@@ -179,6 +179,7 @@ def mine(number, frame):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
 def test_a_handler_of_the_program_is_called(
     when: str, tmp_path: Path, programs: list[Program]

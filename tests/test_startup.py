@@ -60,6 +60,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", [None, pytest.param("all.agviz", marks=pytest.mark.slow)])
 def test_each_process_that_calls_backward_has_a_file(
     enabled_python: str, output: str | None, tmp_path: Path
@@ -151,6 +152,7 @@ def test_where_it_can_not_be_written_another_place_is_taken(
     assert (tmp_path / "letter").read_text() == "Dear reader,"
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_written_the_program_goes_on(
     enabled_python: str, tmp_path: Path
 ) -> None:
@@ -172,6 +174,7 @@ def test_an_earlier_file_is_never_replaced(enabled_python: str, tmp_path: Path) 
     assert "t.agviz" in names
 
 
+@pytest.mark.slow
 def test_agviz_itself_is_not_recorded_twice(enabled_python: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(BACKWARD)
     call = ["-m", "agviz", "run", "-o", "t.agviz", "train.py"]
@@ -188,6 +191,7 @@ after_import("torch._meta_registrations", change)
 """
 
 
+@pytest.mark.slow
 def test_where_the_engine_does_not_fit_the_program_goes_on(
     enabled_python: str, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_frozen_part_whose_statistics_move_is_told(tmp_path: Path) -> None:
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("goes_on", "affine_only"), [("evaluating", False), ("training", True), ("in turns", False)]
 )

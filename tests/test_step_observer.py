@@ -194,7 +194,7 @@ def trained(optimizer_of: Callable[[nn.Module], Optimizer], steps: int = 4) -> l
     return [p.detach().clone() for p in model.parameters()]
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "optimizer_of",

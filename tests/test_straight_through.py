@@ -90,6 +90,7 @@ def test_what_is_the_wrong_way_round_is_named(middle: Middle, tmp_path: Path) ->
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("middle", [straight_through, gradient_made_smaller, surrogate, residual])
 def test_what_is_meant_is_left_alone(middle: Middle, tmp_path: Path) -> None:
     with Trace.open(trained(tmp_path / "t.agviz", middle)) as trace:

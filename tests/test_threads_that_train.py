@@ -37,6 +37,7 @@ for number in range(3):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["exact", pytest.param("native", marks=pytest.mark.slow)])
 def test_no_gradient_of_another_thread_is_read(tmp_path: Path, engine: str) -> None:
     path = tmp_path / "t.agviz"

@@ -120,6 +120,7 @@ def test_nodes_are_known_by_parameter_and_module_too(tmp_path: Path) -> None:
         assert {n.status for n in known} == {NodeStatus.DONE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "lag"),
     [

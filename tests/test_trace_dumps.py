@@ -70,6 +70,7 @@ def test_the_good_file_is_good(good: bytes, tmp_path: Path) -> None:
     assert "the recording ended" in found.heading
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "lie",
     [

@@ -115,6 +115,7 @@ def test_a_node_does_not_count_what_ran_inside_it(
     assert 90 <= sum(shares) <= 105  # each is rounded
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("nodes", [None, re.compile("Simulated[36]")])
 @pytest.mark.parametrize("indexed", [True, False])
 def test_a_node_alone_is_the_one_among_all(

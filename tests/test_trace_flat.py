@@ -61,7 +61,7 @@ def recorded(
         ]
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("values", ["none", "health"])
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_alone_or_not_the_file_is_the_same(tmp_path: Path, name: str, values: CaptureLevel) -> None:

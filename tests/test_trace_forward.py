@@ -556,6 +556,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("seed", range(25))
 def test_flipped_bits(whole: bytes, tmp_path: Path, seed: int) -> None:
     rng = Random(seed)

@@ -94,6 +94,7 @@ class Transformer(nn.Module):
         return torch.as_tensor(checkpoint(self.layers[1], x, use_reentrant=False))
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("kind", [convolutional, Recurrent, Transformer])
 @pytest.mark.parametrize("foreach", [False, True])
 def test_a_training_comes_out_bit_for_bit(kind: Callable[[], nn.Module], foreach: bool) -> None:

@@ -198,6 +198,7 @@ def test_record_takes_the_level(tmp_path: Path, values: Any, rows: bool) -> None
         assert bool(trace.health()) == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("level", "rows"), [("health", 3), ("none", 0)])
 def test_agviz_run_takes_the_level(tmp_path: Path, level: str, rows: int) -> None:
     script = tmp_path / "s.py"

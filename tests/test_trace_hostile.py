@@ -161,7 +161,7 @@ def test_a_planted_schema_is_refused(good: bytes, tmp_path: Path, planted: str) 
         assert "damaged" in refuse(path)
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize(
     "lie",
     [
@@ -275,7 +275,7 @@ def test_names_cannot_speak_to_the_terminal(good: bytes, tmp_path: Path) -> None
         assert "\n" not in "".join(texts([trace.meta, trace.threads, list(trace.nodes(0))]))
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("seed", range(60))
 def test_flipped_bits(good: bytes, tmp_path: Path, seed: int) -> None:
     rng = Random(seed)

@@ -208,6 +208,7 @@ def test_threads_have_numbers_of_their_own(names: Names) -> None:
     assert names.module(y.grad_fn._sequence_nr()) == "1"
 
 
+@pytest.mark.slow
 def test_the_modules_of_many_nodes_are_those_of_each(names: Names) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Tanh()))
     peek = torch._C._autograd._get_sequence_nr

@@ -274,6 +274,7 @@ def test_the_line_is_the_innermost_of_the_users(tmp_path: Path) -> None:
     assert linear.stack[-1].file == "torch/nn/modules/linear.py"
 
 
+@pytest.mark.slow
 def test_the_command_agviz_is_no_frame_of_the_users(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\ntorch.ones(2, requires_grad=True).sum().backward()\n")
@@ -410,6 +411,7 @@ def test_no_frame_of_ours_is_called_where_nodes_are_made() -> None:
     assert origins.captured(y.grad_fn) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("captured_by")
 def test_a_compiled_function_is_compiled_all_the_same() -> None:
     graphs: list[int] = []
@@ -630,6 +632,7 @@ def test_a_stack_that_lies_elsewhere_is_not_believed(monkeypatch: pytest.MonkeyP
         capturing.way.cache_clear()
 
 
+@pytest.mark.slow
 def test_resolving_imports_no_compiler() -> None:
     program = """
 import sys, torch

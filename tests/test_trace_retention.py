@@ -171,6 +171,7 @@ def test_a_pass_is_numbered_among_all(trained: Path, capsys: pytest.CaptureFixtu
     assert f"Of {PASSES:,} backward passes the file keeps the first" in said
 
 
+@pytest.mark.slow
 def test_it_is_compared_with_itself(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", str(trained), str(trained)]) == 0, capsys.readouterr().out
 
@@ -216,6 +217,7 @@ def test_where_all_fail_the_first_and_the_last_of_them_stay(tmp_path: Path) -> N
         assert trace.passes_before(10**9) == PASSES
 
 
+@pytest.mark.slow
 def test_passes_of_several_threads_and_inside_of_others(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
 
@@ -253,6 +255,7 @@ def test_passes_of_several_threads_and_inside_of_others(tmp_path: Path) -> None:
             assert len(trace.family(task.id)) == 1 + (task.parent < 0)
 
 
+@pytest.mark.slow
 def test_passes_that_run_while_a_batch_is_put_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +272,7 @@ def test_passes_that_run_while_a_batch_is_put_together(
     check(path)
 
 
+@pytest.mark.slow
 def test_a_file_is_read_while_passes_go(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     registry = Registry()
@@ -320,7 +324,7 @@ with agviz.trace(path=sys.argv[1], max_bytes=int(sys.argv[4])):
 """
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("writer", "nodes"),
     [

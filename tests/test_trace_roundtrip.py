@@ -368,7 +368,7 @@ def the_last_gives_nothing() -> None:
         torch.autograd.backward(terms, [torch.ones(2)] * len(terms))
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [
@@ -495,6 +495,7 @@ def test_reading_while_it_is_recorded(tmp_path: Path) -> None:
                 assert set(end.statuses(number)) == {NodeStatus.DONE}
 
 
+@pytest.mark.slow
 def test_less_than_60_bytes_per_event(tmp_path: Path) -> None:
     simulator = recorded(tmp_path / "t.agviz", size=2000, tasks=4)
     assert (tmp_path / "t.agviz").stat().st_size < 60 * len(simulator.emitted)

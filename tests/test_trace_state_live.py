@@ -316,6 +316,7 @@ def steps(trace: Trace) -> Iterator[tuple[BackwardState, events.Event]]:
         yield state, event
 
 
+@pytest.mark.slow_but_one_in(3)
 def test_state_is_the_live_engines_on_one_thread(
     program: Callable[[], None], tmp_path: Path
 ) -> None:

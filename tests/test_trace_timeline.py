@@ -110,6 +110,7 @@ def test_the_kinds_have_the_numbers_of_the_events() -> None:
     assert {name: getattr(schema, name) for name in named} == named
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "name", slow_but(PROGRAMS.keys() - {"transformer_encoder", "rnn_with_shared_cell"}, PROGRAMS)
 )
@@ -239,6 +240,7 @@ HARD = [many_calls, failing_hooks, leaves_only, leaves_of_each, one_leaf, checkp
 QUICK = {"0-one_leaf", "2-failing_hooks", "2-checkpoints_among_many"}
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "case",
     slow_but(
@@ -271,6 +273,7 @@ def test_a_file_that_was_cut_off_anywhere(tmp_path: Path) -> None:
             assert_equal(trace, 0.05)
 
 
+@pytest.mark.slow
 def test_a_file_that_grows(tmp_path: Path) -> None:
     """It is read on, and what was read before stays as it was; so it does once it is closed."""
     path, registry = tmp_path / "t.agviz", Registry()
@@ -299,7 +302,7 @@ def test_a_file_that_grows(tmp_path: Path) -> None:
         assert all(state_after(trace, event) == then for event, _, then in pictures)
 
 
-TOTAL = 2_000 if settings.get_current_profile_name() == "fuzz" else 30
+TOTAL = 2_000 if settings.get_current_profile_name() == "fuzz" else 15
 DRAWN = st.integers(0, 2**32), st.integers(2, 30), st.integers(0, 3), st.booleans()
 
 
@@ -395,6 +398,7 @@ def test_what_was_seen_stays(tmp_path: Path) -> None:
         assert all(picture(state) == then for state, then in held)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "lie",
     [
@@ -495,6 +499,7 @@ def test_short_passes_are_worked_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert assert_equal(trace) == sum(counts.values())
 
 
+@pytest.mark.slow
 def test_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline_module, "_NODES_KEPT", 50)
     with Trace.open(recorded(tmp_path / "t.agviz", many_calls)) as trace:
@@ -544,6 +549,7 @@ def test_recording_ends_well_where_shortcuts_fail(
         assert_equal(trace, 0.2)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_an_event_is_near_an_anchor(tmp_path: Path, is_closed: bool) -> None:
     """The events of the outer graph task are few, but far apart."""

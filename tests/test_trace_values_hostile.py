@@ -191,6 +191,7 @@ def test_lies_are_refused(
         assert trace.graph_tasks
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_rubbish_in_place_of_elements_and_indices_harms_nobody(
     good: bytes, tmp_path: Path, seed: int

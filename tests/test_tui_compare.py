@@ -277,6 +277,7 @@ async def test_two_files_open_at_the_first_passes_that_differ(
         assert len(listed[1]) <= rows.scrollable_content_region.width
 
 
+@pytest.mark.slow
 async def test_every_key_of_the_comparison(files: list[Path]) -> None:
     async with comparing(files).run_test(size=(120, 40)) as pilot:
         screen = await compared(pilot)
@@ -324,6 +325,7 @@ async def test_every_key_of_the_comparison(files: list[Path]) -> None:
         assert not isinstance(pilot.app.screen, CompareScreen)
 
 
+@pytest.mark.slow
 async def test_a_side_opens_at_the_node_and_d_leads_back(files: list[Path]) -> None:
     async with comparing(files).run_test(size=(120, 40)) as pilot:
         for key, side in (("enter", 0), ("o", 1)):

@@ -393,6 +393,7 @@ async def test_resizing_keeps_everything(trace: Path) -> None:
         assert any(line.startswith("▶") for line in lines(session.query_one(GraphPanel)))
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("key", "panel", "own"),
     [("question_mark", "1", "Zoom in"), ("f1", "2", "Fold"), ("question_mark", "4", "Follow")],

@@ -100,6 +100,7 @@ async def test_one_panel_has_all_the_room_until_the_key_is_pressed_again(path: P
         assert shown(app.shown) == several
 
 
+@pytest.mark.slow
 async def test_keys_and_the_mouse_move_borders_which_are_there_the_next_time(
     path: Path, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ async def test_the_source_has_its_own_mode_and_another_panel_leads_out_of_it(
         assert app.shown.focused is app.shown.query_one("#events")
 
 
+@pytest.mark.slow
 async def test_the_names_of_modes_lead_to_them(path: Path) -> None:
     app = AgvizApp([path], make_driver=partial(RecordedDriver, begins_with_run=True))
     async with app.run_test(size=BIG) as pilot:
@@ -172,6 +174,7 @@ async def test_the_names_of_modes_lead_to_them(path: Path) -> None:
         assert isinstance(app.screen, RunScreen)
 
 
+@pytest.mark.slow
 async def test_a_key_leads_from_each_mode_to_each_other(tmp_path: Path) -> None:
     app = AgvizApp([record(tmp_path / "t.agviz", graph_tasks=2)])
     screens: dict[str, type[object]] = {"f2": RunScreen, "f3": TraceScreen}
@@ -185,6 +188,7 @@ async def test_a_key_leads_from_each_mode_to_each_other(tmp_path: Path) -> None:
                 assert len(app.screen_stack) <= 3
 
 
+@pytest.mark.slow
 async def test_the_tour_is_shown_once(path: Path, tmp_path: Path) -> None:
     settings = Settings(tmp_path, "", {})
     make_driver = partial(RecordedDriver, begins_with_run=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
+import pytest
+
 from agviz.record.recorder import Recorder
 from agviz.traces.reader import Trace
 from agviz.tui.app import AgvizApp
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 async def test_the_pass_that_is_shown_goes(tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"
     registry = Registry()

@@ -451,6 +451,7 @@ threading.Event().wait()  # as for a thread that writes no more
 """
 
 
+@pytest.mark.slow
 @needs_tmux
 def test_a_process_that_waits_for_a_closed_terminal_ends(
     terminal: Terminal, tmp_path: Path

@@ -125,6 +125,7 @@ async def test_a_changed_gradient_is_shown_as_it_is_now(stage: Stage) -> None:
         )
 
 
+@pytest.mark.slow
 async def test_breakpoints_are_marked_in_the_graph(stage: Stage, tmp_path: Path) -> None:
     async with stage.app.run_test(size=WIDE) as pilot:
         await begin(pilot, stage)
@@ -204,6 +205,7 @@ async def test_breakpoints_of_no_known_program_are_off_and_that_is_said(tmp_path
         stage.close()
 
 
+@pytest.mark.slow
 async def test_a_program_that_knows_no_lines_says_so_and_marks_sequence_numbers(
     tmp_path: Path,
 ) -> None:
@@ -231,6 +233,7 @@ async def test_a_program_that_knows_no_lines_says_so_and_marks_sequence_numbers(
         stage.close()
 
 
+@pytest.mark.slow
 async def test_one_goes_back_through_all_backward_passes_and_returns(stage: Stage) -> None:
     async with stage.app.run_test(size=WIDE) as pilot:
         await begin(pilot, stage)
@@ -348,6 +351,7 @@ async def test_keys_have_an_effect_that_is_seen_while_the_program_runs(stage: St
         assert stop.reasons == ("pause",)
 
 
+@pytest.mark.slow
 async def test_the_file_is_opened_anew_where_one_looked_at_it(stage: Stage) -> None:
     async with stage.app.run_test(size=WIDE) as pilot:
         await begin(pilot, stage)

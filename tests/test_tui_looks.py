@@ -66,6 +66,7 @@ def test_the_whole(
     )
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("panel", ["1", "3", "4", "5"])
 def test_each_panel_alone(trace: Path, snap_compare: SnapCompare, panel: str) -> None:
     app = AgvizApp([trace])

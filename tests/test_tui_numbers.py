@@ -203,6 +203,7 @@ def test_a_number_is_there_as_a_whole_or_not_at_all(width: int) -> None:
     assert tail("layers.12.linear", 10) == "…12.linear"[-10:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "size",
     slow_but({"(60, 24)"}, [(60, 24), (80, 24), (100, 30), (120, 40), (200, 60)]),

@@ -31,6 +31,7 @@ def painted(session: TraceScreen) -> list[Strip]:
     return session._compositor.render_strips()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "rounds"),
     [

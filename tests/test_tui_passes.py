@@ -224,6 +224,7 @@ async def test_the_worst_of_several_ranks_is_opened(nan: Path, fine: Path) -> No
         assert view_of(await settle(pilot)).recording.key == (1, BAD)
 
 
+@pytest.mark.slow
 async def test_x_goes_through_the_passes_that_have_a_non_finite_gradient(nan: Path) -> None:
     async with AgvizApp([nan]).run_test(size=(120, 40), notifications=True) as pilot:
         await choose(pilot, 3)
@@ -249,6 +250,7 @@ async def test_x_speaks_of_all_passes(fine: Path, tmp_path: Path) -> None:
         assert f"Pass 12 of {PASSES} failed: c and C go there." in said(pilot)
 
 
+@pytest.mark.slow
 async def test_c_goes_on_to_what_went_wrong_in_any_pass(tmp_path: Path, nan: Path) -> None:
     path = trained(tmp_path, "raise", 12)
     async with AgvizApp([path]).run_test(size=(120, 40), notifications=True) as pilot:
@@ -546,6 +548,7 @@ async def test_the_list_marks_passes(nan: Path) -> None:
         assert view.moment.event.seq == view.recording.first_nonfinite
 
 
+@pytest.mark.slow
 async def test_the_list_is_sorted_by_what_took_longest_and_was_largest(nan: Path) -> None:
     with Trace.open(nan) as trace:
         rows = trace.graph_tasks

@@ -119,6 +119,7 @@ async def test_it_opens_at_the_pass_and_has_every_thread(path: Path, size: tuple
             assert lanes.window == whole(trace).active
 
 
+@pytest.mark.slow
 async def test_what_is_under_the_cursor_is_said_and_opened(path: Path) -> None:
     app = AgvizApp([path])
     async with app.run_test(size=(160, 40)) as pilot:

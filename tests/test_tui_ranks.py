@@ -200,6 +200,7 @@ async def test_a_rank_is_opened_at_the_pass_and_left_again(two_ranks: Path) -> N
         assert "rank 0" in app.opened.view.why
 
 
+@pytest.mark.slow
 async def test_many_ranks_are_folded(forty_ranks: Path) -> None:
     async with opened(forty_ranks, (80, 24)) as pilot:
         screen = await settle(pilot)

@@ -118,6 +118,7 @@ async def test_it_opens_at_the_first_pass_that_is_not_good(
         assert "!" not in chart[0]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("keys", [(), ("enter", "f5"), ("enter", "f6"), ("L",)])
 async def test_how_to_get_help_and_how_to_leave_are_said_however_small_the_screen_is(
     path: Path, keys: tuple[str, ...]

@@ -107,6 +107,7 @@ def test_many_leave_room_for_the_rest(tmp_path: Path) -> None:
     on_stage(tmp_path, act)
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("line", ["watch __import__('os')", "watch norm +", "unwatch 7", "log Mul"])
 def test_what_makes_no_sense_is_said(tmp_path: Path, line: str) -> None:
     async def act(pilot: Pilot[None], stage: Stage) -> None:

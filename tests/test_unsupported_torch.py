@@ -103,6 +103,7 @@ def is_the_sentence(text: str, lacking: str, end: str) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacking", slow_but({"its layout"}, LACKING))
 def test_agviz_run_lets_the_program_run(lacking: str, tmp_path: Path) -> None:
     env = environment(tmp_path, lacking)
@@ -114,6 +115,7 @@ def test_agviz_run_lets_the_program_run(lacking: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.agviz*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacking", slow_but({"its layout"}, ["a private name", "its layout"]))
 def test_torchs_own_engine_is_observed_where_that_will_do(lacking: str, tmp_path: Path) -> None:
     env = environment(tmp_path, lacking, "auto")
@@ -129,6 +131,7 @@ def test_torchs_own_engine_is_observed_where_that_will_do(lacking: str, tmp_path
     assert (explained.returncode, explained.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option",
     slow_but({"--listen"}, ["--listen", "--check-forward", "--on=nonfinite", "--steps=:2"]),
@@ -143,6 +146,7 @@ def test_whatever_was_to_be_recorded(option: str, tmp_path: Path) -> None:
     assert is_the_sentence(lines[0], "a function", "; the program goes on without being recorded")
 
 
+@pytest.mark.slow
 def test_the_doctor_and_a_verification_say_so(tmp_path: Path) -> None:
     env = environment(tmp_path, "its layout") | {"COLUMNS": "400"}
     (tmp_path / "train.py").write_text(PROGRAM.replace("sys.exit(7)", ""))
@@ -189,6 +193,7 @@ def test_what_asks_for_the_engine_is_told_and_reading_goes_on(tmp_path: Path) ->
         assert (read_by.returncode, read_by.stderr) == (0, ""), verb
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "option",
     [
@@ -309,6 +314,7 @@ print("alive")
 """
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("where", "value"),
     [

@@ -80,6 +80,7 @@ def test_a_hook_that_raises_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert marks(trace) == {2: PassMark.FAILED}
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     ("bad", "others"),
     [

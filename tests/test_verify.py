@@ -72,6 +72,7 @@ def assert_same(native: Result, verified: Result) -> None:
             assert expected == got
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_training_scripts_are_equal(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -104,6 +104,7 @@ def amounts(plan: Plan, finished: Sequence[int]) -> list[int]:
     return found
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("order", ORDERS)
 @given(plan=plans())
 def test_one_thread(order: str, plan: Plan) -> None:
@@ -119,6 +120,7 @@ def test_one_thread(order: str, plan: Plan) -> None:
     assert (thread.busy_ns, thread.end_ns) == (schedule.makespan_ns,) * 2
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("order", ORDERS)
 @given(plan=plans(queues=3))
 def test_several_threads(order: str, plan: Plan) -> None:

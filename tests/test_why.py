@@ -223,6 +223,7 @@ def asked(program: Callable[[Parts], None], path: Path, **options: Any) -> Gradi
     return answer
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("program", NONE, ids=lambda program: program.__name__)
 def test_what_cut_the_graph_is_named(program: Callable[[Parts], None], tmp_path: Path) -> None:
     answer = asked(program, tmp_path / "t.agviz", check_forward=True)
@@ -361,6 +362,7 @@ HEALTHY: Final = (
 )
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("check_forward", [True, False], ids=["forward", "backward only"])
 @pytest.mark.parametrize("program", HEALTHY, ids=lambda program: program.__name__)
 def test_a_healthy_program_is_left_in_peace(
@@ -373,6 +375,7 @@ def test_a_healthy_program_is_left_in_peace(
     assert {row.cause for row in answer} <= {None, Cause.FROZEN}
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("program", programs("healthy"), ids=lambda program: program.name)
 def test_of_the_healthy_gallery_nothing_false_is_said(program: Any, tmp_path: Path) -> None:
     called: list[nn.Module] = []
@@ -503,6 +506,7 @@ def test_while_backward_runs_nothing_is_called_missing() -> None:
     assert answer.is_fine
 
 
+@pytest.mark.slow
 def test_a_lazy_model_and_a_compiled_one_can_be_asked() -> None:
     lazy = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 1))
     answer = agviz.why(lazy, lazy[1](torch.ones(2, 3)).sum())

@@ -101,6 +101,7 @@ def test_what_is_practically_zero_is_named(
     assert "practically zero" in table
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("program", programs("healthy"), ids=lambda program: program.name)
 def test_in_what_is_healthy_nothing_is_practically_zero(program: Program, tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"

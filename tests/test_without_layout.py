@@ -89,6 +89,7 @@ def is_packed(node: Any) -> bool:
     return getattr(node, name).unpack_hook is not None
 
 
+@pytest.mark.slow_but_one_in(5)
 @pytest.mark.parametrize("seed", range(40))
 def test_nodes_made_where_there_were_hooks_are_known(seed: int, hooks: PackingHooks) -> None:
     made = list(nodes(random.Random(seed)))

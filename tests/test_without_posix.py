@@ -101,6 +101,7 @@ def test_a_program_is_recorded_and_explained(
     assert "train.py:8" in said.stdout
 
 
+@pytest.mark.slow
 def test_a_failing_test_is_explained(lacking: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
     (tmp_path / "test_it.py").write_text(TEST)

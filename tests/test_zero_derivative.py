@@ -89,6 +89,7 @@ def test_the_function_is_named(name: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize("activation", [nn.Tanh(), nn.SiLU(), nn.Softplus(), nn.ELU()])
 def test_what_is_bent_is_left_alone(activation: nn.Module, tmp_path: Path) -> None:
     torch.manual_seed(0)

@@ -65,6 +65,7 @@ LOOKS: dict[str, Callable[[], object]] = {
 }
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("name", LOOKS)
 def test_a_look_does_not_disturb_a_thread_that_makes_a_tuple(name: str) -> None:
     assert _errors_of_another_thread(LOOKS[name]) == []
@@ -88,6 +89,7 @@ def test_instances_are_those_of_subclasses_too() -> None:
     assert [type(each) for each in alive.instances(_Holder)] == []
 
 
+@pytest.mark.slow
 def test_referrers_are_found_through_tuples() -> None:
     tensor = torch.ones(2)
     for held in (tensor, [tensor], (tensor,), [(1, (tensor,))], {"a": (tensor, 1)}):

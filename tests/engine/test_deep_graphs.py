@@ -41,6 +41,7 @@ print("freed")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "how"),
     [

@@ -983,6 +983,7 @@ def test_plain_subclass() -> Any:
 # -- compilers and the profiler ---------------------------------------------------------------
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_aot_autograd(device_policy: DevicePolicy | None) -> None:
     def program() -> Any:

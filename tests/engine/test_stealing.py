@@ -85,6 +85,7 @@ class _BackwardInside(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.slow
 def test_another_backward_while_a_leaf_takes_its_gradient() -> None:
     def program() -> Any:
         x, y = leaf(3), leaf(3)

@@ -89,6 +89,7 @@ def test_nothing_is_said_of_other_tensors(kind: str) -> None:
     assert not torch_layout.are_alike(tensor, tensor)
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_wrapped_tensors() -> None:
     seen: list[bool] = []
     node = _leaf(torch.float32, (3,))
@@ -120,6 +121,7 @@ def test_which_gradients_can_be_stolen_at_a_glance(gradient: str, variable: str)
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("byte", [pytest.param("0x5a", marks=pytest.mark.slow), "0xff"])
 def test_bytes_that_nobody_has_set(byte: str) -> None:
     """Padding is whatever was in the memory before; it must neither refuse a torch nor pile up."""

@@ -185,6 +185,7 @@ def folder_of(test: str) -> str:
     return f"test_few.py--{test}"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_written_is_one_line(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,6 +170,7 @@ def operators(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\npythonpath = .")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("operators")
 @pytest.mark.parametrize("options", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)])
 def test_a_failure_that_has_nothing_to_do_with_gradients_gets_a_line(

@@ -84,6 +84,7 @@ def test_a_failing_backward_explains_itself(pytester: pytest.Pytester) -> None:
     assert properties["test_passes"] == {}
 
 
+@pytest.mark.slow
 def test_gradients_are_compared_with_an_earlier_run(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_suite="""
@@ -209,6 +210,7 @@ def test_no_backward():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)])
 def test_engines_are_compared(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
     pytester.makepyfile(test_suite=VERIFIED)
