@@ -19,6 +19,8 @@ ADDING: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "s
 """Methods that put something into a container."""
 _FILES: Final = 64
 """Whose syntax trees are kept."""
+_MOST_DEEP: Final = 4
+"""Calls inside of calls that are followed by name."""
 
 
 def parsed(source: Sequence[str]) -> ast.Module:
@@ -333,3 +335,17 @@ def writes_to_what_is_made(source: Sequence[str], made: int, after: int) -> tupl
 def user_files(trace: Trace) -> list[str]:
     """The files of the program that frames of a trace are in."""
     return list(dict.fromkeys(frame.file for frame in trace.frames() if not frame.hidden))
+
+
+def running_functions(trace: Trace) -> set[str]:
+    """Functions that ran: of recorded frames, and what these call, by name."""
+    found = {frame.function for frame in trace.frames() if not frame.hidden}
+    calls = [
+        (function, called_name(node))
+        for file in user_files(trace)
+        for function, node in with_functions(parsed(trace.source(file)))
+        if isinstance(node, ast.Call)
+    ]
+    for _ in range(_MOST_DEEP):
+        found |= {called for function, called in calls if function in found}
+    return found

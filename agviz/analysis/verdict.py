@@ -39,7 +39,9 @@ from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.softmax_axis import softmax_axis
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.adding import growing_network
+from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
+from agviz.analysis.steps.signs import signs
 from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
 from agviz.analysis.zero_derivative import zero_derivative
@@ -72,6 +74,8 @@ _MAY_BE_MEANT: Final = (
     first_order,
     zero_derivative,
     growing_network,
+    signs,
+    one_linear_map,
 )
 """What is said and not judged, where nothing else was found."""
 _FEW: Final = 3

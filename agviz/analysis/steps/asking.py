@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.below_zero import below_zero
 from agviz.analysis.steps import (
     adding,
+    alike,
+    averaging,
+    axes,
     batching,
     binding,
     clearing,
@@ -24,6 +27,7 @@ from agviz.analysis.steps import (
     making,
     mistaken,
     modes,
+    options,
     prefixes,
     rates,
     rebinding,
@@ -33,7 +37,9 @@ from agviz.analysis.steps import (
     restoring,
     scales,
     scaling,
+    signs,
     spoiling,
+    statements,
     still,
     twice,
     undoing,
@@ -54,6 +60,7 @@ _OF_A_PART: Final = frozenset(
     {
         *("after the mean", "always drops", "divided again", "flagged", "frozen", "frozen by name"),
         *("frozen, moved", "held twice", "late binding", "left in groups", "lost sums"),
+        *("average", "first batch", "first turn", "no option", "swallowed", "unused result"),
         *("made in forward", "no statistics", "not clipped", "not held", "on in evaluation"),
         *("piecewise linear", "rebound", "reordered", "restores nothing", "sharing"),
         *("single values", "still"),
@@ -62,7 +69,8 @@ _OF_A_PART: Final = frozenset(
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
 _WITHOUT_EFFECT: Final = _OF_A_PART.difference(
-    ("held twice", "late binding", "not clipped", "reordered", "sharing", "weighed")
+    ("held twice", "late binding", "no option", "not clipped", "reordered", "sharing", "weighed"),
+    ("unused result",),
 )
 """Those of them that make no loss grow, and nothing NaN."""
 
@@ -100,7 +108,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         ),
         *clearing.given_back(run),
         *(() if early else discarding.thrown_away(run)),
-        *holding.holding(run),
+        *(list(holding.held_instead(run)) or holding.holding(run)),
         *making.made_in_forward(run),
         *holding.held_twice(run),
         *mistaken.flagged(run),
@@ -120,8 +128,21 @@ def _found(trace: Trace) -> list[StepFinding]:
         *decaying.decaying(run),
         *([] if restored else decaying.multiplied(run)),
         *rebinding.rebound(run),
+        *options.written_options(run),
+        *options.outweighed(run),
+        *options.swallowed(run),
+        *averaging.averaged(run),
+        *signs.penalties(run),
+        *alike.begun_alike(run),
+        *axes.last_of_samples(run),
+        *axes.over_samples(run),
+        *statements.thrown_away_results(run),
+        *statements.no_options(run),
+        *statements.first_turn(run),
+        *statements.first_batch(run),
         *remaking.made_anew(run),
         *remaking.left_behind(run),
+        *remaking.schedules_anew(run),
         *adding.left_in_groups(run),
         *repeating.stepped_again(run),
         *inverting.inverted(run),

@@ -101,6 +101,28 @@ def held_twice(run: RunSteps) -> Iterator[StepFinding]:
             return
 
 
+def held_instead(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers that hold just what another one holds, while other parameters are in none."""
+    others = [row.name for row in run.unheld if row.name]
+    several = [(each, {row.name for row in each.held if row.name}) for each in run.optimizers]
+    for number, (second, held) in enumerate(several):
+        for first, before in several[:number]:
+            if len(others) < 2 or len(held) < 2 or held != before or second.made == first.made:
+                continue
+            yield StepFinding(
+                kind="held instead",
+                heading=f"two optimizers hold the same, and {parameters(others)} are in none",
+                frame=second.made,
+                paragraph=(
+                    f"Both {first.name}{_at(first)} and {second.name}{_at(second)} were given"
+                    f" {parameters(list(_names(second.held)))}. Gradients come to {listed(others)},"
+                    " and no step moves these: they stay as they were made. Give one of the two"
+                    " the parameters of the other model."
+                ),
+            )
+            return
+
+
 def frozen(run: RunSteps) -> Iterator[StepFinding]:
     """What the line that makes an optimizer names, and that is frozen throughout."""
     for each in run.optimizers:

@@ -10,7 +10,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    parsed,
+    running_functions,
+    user_files,
+    with_functions,
+)
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import Frame
 
@@ -18,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
-    from agviz.traces.reader import Trace
 
 _PARAMETERS: Final = frozenset({"named_parameters", "parameters"})
 _WORDS: Final = ("parameters(", ".grad")
@@ -35,8 +40,6 @@ _FORMS: Final = {
     "half()": "float16",
 } | dict.fromkeys(("clone()", "detach()", "detach().clone()"), "")
 """What gives the same numbers in another form, with the dtype."""
-_MOST_DEEP: Final = 4
-"""Calls inside of calls that are followed by name."""
 _LONGEST: Final = 60
 """Letters of an expression that are shown."""
 
@@ -60,7 +63,7 @@ def rebound(run: RunSteps) -> Iterator[StepFinding]:
                 value = ast.unparse(assign.value)
                 if _is_needless(run, value.removeprefix(f"{name}.")):
                     continue
-                running = _running(run.trace) if running is None else running
+                running = running_functions(run.trace) if running is None else running
                 if function not in running:
                     continue
                 line = Frame(file, assign.lineno, function, False, lines[assign.lineno - 1].strip())
@@ -152,17 +155,3 @@ def _is_needless(run: RunSteps, form: str) -> bool:
     if form.startswith("detach"):
         return not rows or any(row.node is None for row in rows)
     return _FORMS[form] in {"", *(row.dtype for row in rows)}
-
-
-def _running(trace: Trace) -> set[str]:
-    """Functions that ran: of recorded frames, and what these call, by name."""
-    found = {frame.function for frame in trace.frames() if not frame.hidden}
-    calls = [
-        (function, called_name(node))
-        for file in user_files(trace)
-        for function, node in with_functions(parsed(trace.source(file)))
-        if isinstance(node, ast.Call)
-    ]
-    for _ in range(_MOST_DEEP):
-        found |= {called for function, called in calls if function in found}
-    return found

@@ -13,10 +13,12 @@ import ast
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.code_search import called_name, parsed, with_functions
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.run import TORCHS
 from agviz.analysis.steps.source_calls import calls, is_schedule
+from agviz.traces.rows import Frame
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -24,12 +26,17 @@ if TYPE_CHECKING:
 
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame
 
 _LEAST: Final = 4
 """Optimizers of one line, or steps from which a rule is drawn."""
 _MOST_STEPS: Final = 2
 """Of an optimizer that is made anew in each step, or each other one."""
+_FAR: Final = 2.0
+"""Times the least rate, that the largest one is where a schedule gets anywhere."""
+_SCHEDULERS: Final = frozenset(
+    {"CosineAnnealingLR", "ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR", "OneCycleLR"}
+    | {"PolynomialLR", "StepLR"}
+)
 _AVERAGING: Final = ("Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta", "Lion")
 """Beginnings of the names of those whose steps follow averages over earlier ones."""
 
@@ -91,6 +98,58 @@ def left_behind(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             return
+
+
+def schedules_anew(run: RunSteps) -> Iterator[StepFinding]:
+    """Schedulers that each turn of a loop makes anew for one optimizer, and that so get nowhere.
+
+    A cycle in each turn that comes to its end, as with warm restarts, can be meant.
+    """
+    for each in run.optimizers:
+        rates, line = _rates(each), each.stepped
+        if line is None or len(rates) < 2 * _LEAST or not 0 < max(rates) < _FAR * min(rates):
+            continue
+        found = _made_in_turn(run.trace, line)
+        if found is None:
+            continue
+        made, loop = found
+        yield StepFinding(
+            kind="schedule anew",
+            heading=f"each turn of the loop in line {loop} makes the scheduler anew",
+            frame=made,
+            paragraph=(
+                "So it begins from the start again and again, with its count of steps at 0: over"
+                f" {len(rates):,} steps the learning rate of {each.name} stays between"
+                f" {number(min(rates))} and {number(max(rates))}, and does not come to what the"
+                " schedule leads to. Make the scheduler once, before the loop."
+            ),
+        )
+
+
+def _made_in_turn(trace: Trace, line: Frame) -> tuple[Frame, int] | None:
+    """The one line of a loop around a step that makes a scheduler, and the line of the loop.
+
+    None: not one; or the loop makes the optimizer, too, so that each turn is a training.
+    """
+    lines = trace.source(line.file)
+    for function, loop in with_functions(parsed(lines)):
+        if not isinstance(loop, ast.For) or function != line.function:
+            continue
+        if isinstance(loop.iter, ast.List | ast.Tuple):  # stages, named one by one
+            continue
+        if not loop.lineno <= line.line <= (loop.end_lineno or loop.lineno):
+            continue
+        direct = [
+            node.value
+            for node in loop.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        ]
+        made = [call for call in direct if called_name(call) in _SCHEDULERS]
+        others = [call for call in direct if called_name(call) in TORCHS]
+        if len(made) == 1 and not others:
+            source = lines[made[0].lineno - 1].strip()
+            return Frame(line.file, made[0].lineno, function, False, source), loop.lineno
+    return None
 
 
 def _rates(each: Stepping) -> list[float]:

@@ -28,7 +28,7 @@ _FEW: Final = 8
 """Passes before a step that are looked at."""
 _LATE: Final = 8
 """Passes that lead to what may have come late."""
-_TORCHS: Final = frozenset(
+TORCHS: Final = frozenset(
     {"ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon"}
     | {"NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"}
 )
@@ -69,7 +69,7 @@ class Stepping(NamedTuple):
     @property
     def is_torchs(self) -> bool:
         """Whether what it does is known by its class; one of the program's may do anything."""
-        return self.name in _TORCHS
+        return self.name in TORCHS
 
     @property
     def is_normalising(self) -> bool:

@@ -1,0 +1,179 @@
+"""Dimensions taken for others: steps of a sequence for samples, samples for classes.
+
+Note [Which axis]
+A recurrent layer of torch takes [steps, samples, features] unless it is made with batch_first=True.
+Where the program then takes ``[:, -1]`` of what it gives, it means the last step, and gets the last
+sample. A log_softmax whose dimension is 0 normalises each class over the samples of a batch, and
+nll_loss takes each row for the distribution of one sample.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.code_search import (
+    called_name,
+    parsed,
+    running_functions,
+    user_files,
+    with_functions,
+)
+from agviz.analysis.evidence import base_name
+from agviz.analysis.steps.finding import StepFinding
+from agviz.traces.rows import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.steps.run import RunSteps
+
+_RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
+_BATCH_FIRST: Final = 4
+"""Place of batch_first among the arguments of a recurrent layer."""
+_SOFTMAXES: Final = frozenset({"LogSoftmax", "log_softmax", "softmax"})
+_MOST_NODES: Final = 20_000
+
+
+def last_of_samples(run: RunSteps) -> Iterator[StepFinding]:
+    """Outputs of recurrent layers of which the last sample is taken. Note [Which axis]."""
+    for file in user_files(run.trace) if run.optimizers else ():
+        lines = run.trace.source(file)
+        for owner in ast.walk(parsed(lines)):
+            if not isinstance(owner, ast.ClassDef):
+                continue
+            layers = _recurrent(owner)
+            for method in owner.body if layers else ():
+                if not isinstance(method, ast.FunctionDef):
+                    continue
+                found = _taken(method, layers)
+                if found is None or method.name not in running_functions(run.trace):
+                    continue
+                node, layer = found
+                yield StepFinding(
+                    kind="axis",
+                    heading=f"the last sample is taken of what {layer} gives, not the last step",
+                    frame=Frame(
+                        file, node.lineno, method.name, False, lines[node.lineno - 1].strip()
+                    ),
+                    paragraph=(
+                        f"self.{layer} is made without batch_first (line {layers[layer]}), so it"
+                        " takes its input for [steps, samples, features]: it runs along the"
+                        " samples of a batch, and [:, -1] is the last of them at each step. Make it"
+                        " with batch_first=True if dimension 0 is the batch, else take [-1]."
+                    ),
+                )
+                return
+
+
+def _recurrent(owner: ast.ClassDef) -> dict[str, int]:
+    """The recurrent layers that a class makes without batch_first, with their lines."""
+    found, others = dict[str, int](), set[str]()
+    for node in ast.walk(owner):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Attribute):
+            continue
+        name, made = node.targets[0].attr, node.value
+        is_plain = (
+            isinstance(made, ast.Call)
+            and called_name(made) in _RECURRENT
+            and len(made.args) <= _BATCH_FIRST
+            and not any(word.arg in {"batch_first", None} for word in made.keywords)
+        )
+        if is_plain and name not in found:
+            found[name] = node.lineno
+        else:
+            others.add(name)
+    return {name: line for name, line in found.items() if name not in others}
+
+
+def _taken(method: ast.FunctionDef, layers: dict[str, int]) -> tuple[ast.Subscript, str] | None:
+    """Where a method takes ``[:, -1]`` of the output of a layer, by a name of one value."""
+    made: dict[str, list[str]] = {}
+    for node in ast.walk(method):
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            first = target.elts[0] if isinstance(target, ast.Tuple) else None
+            for part in ast.walk(target):
+                if isinstance(part, ast.Name):
+                    layer = _layer(node.value) if part is first else ""  # type: ignore[attr-defined]
+                    made.setdefault(part.id, []).append(layer)
+    for node in ast.walk(method):
+        name = _last_column(node)
+        if name and len(made.get(name, ())) == 1 and made[name][0] in layers:
+            return node, made[name][0]  # type: ignore[return-value]
+    return None
+
+
+def _last_column(node: ast.AST) -> str:
+    """The variable in ``name[:, -1]`` or ``name[:, -1, :]``; empty: it is something else."""
+    match node:
+        case ast.Subscript(
+            value=ast.Name(id=str(name)),
+            slice=ast.Tuple(
+                elts=[
+                    ast.Slice(lower=None, upper=None, step=None),
+                    ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1)),
+                    *rest,
+                ]
+            ),
+        ) if len(rest) < 2:
+            return name
+    return ""
+
+
+def _layer(value: ast.expr) -> str:
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
+            return name
+    return ""
+
+
+def over_samples(run: RunSteps) -> Iterator[StepFinding]:
+    """A log_softmax over the samples that nll_loss takes for distributions. Note [Which axis]."""
+    last = run.passes[-1] if run.passes else None
+    if last is None or last.nodes > _MOST_NODES:
+        return
+    names = [base_name(label.name) for label in run.trace.node_labels(last.id, 0, last.nodes)]
+    if "NllLoss" not in names or "LogSoftmax" not in names:
+        return
+    for edge in run.trace.edges(last.id):
+        if (names[edge.producer], names[edge.consumer]) != ("NllLoss", "LogSoftmax"):
+            continue
+        node = run.trace.node(last.id, edge.consumer)
+        if node.frame is None or len((node.output_shapes or [()])[0] or ()) != 2:
+            continue
+        line = _over_first(run, node.frame)
+        if line is not None:
+            yield StepFinding(
+                kind="axis",
+                heading="log_softmax is over the samples of the batch, not over the classes",
+                frame=line,
+                paragraph=(
+                    "Its dimension is 0, so that each class is normalised over the samples, which"
+                    " compete with each other; nll_loss takes each row for the distribution of one"
+                    " sample. A batch of one gets log probabilities of 0. Take dim=1, or dim=-1."
+                ),
+            )
+            return
+
+
+def _over_first(run: RunSteps, frame: Frame) -> Frame | None:
+    """The line that gives a softmax dimension 0, at a frame or where its module is made."""
+    tree = parsed(run.trace.source(frame.file))
+    found = []
+    for function, node in with_functions(tree):
+        if not isinstance(node, ast.Call) or called_name(node) not in _SOFTMAXES:
+            continue
+        is_module = called_name(node) == "LogSoftmax"
+        words = {word.arg: word.value for word in node.keywords}
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+        is_function = ast.unparse(owner) in {"F", "functional", "nn.functional", "torch"}
+        place = 0 if is_module or not is_function else 1
+        given = words.get("dim", node.args[place] if len(node.args) > place else None)
+        is_first = isinstance(given, ast.Constant) and given.value == 0
+        inside = node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+        if is_module or inside:
+            found.append((is_first, Frame(frame.file, node.lineno, function, False)))
+    if len(found) != 1 or not found[0][0]:
+        return None
+    line = found[0][1]
+    return line._replace(source=run.trace.source(line.file)[line.line - 1].strip())

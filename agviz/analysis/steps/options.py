@@ -1,0 +1,198 @@
+"""Options of optimizers that no step can make good: as they are written, and by what steps did.
+
+Note [Swallowed]
+A number of 8 bits (bfloat16) or 11 (float16) stays as it is where less than half of its last bit
+is added. Steps that should have moved a parameter by rate times gradient, and moved it by a small
+part of that, while that is less than such a bit of its norm, were rounded away.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.code_search import called_name, own_name, parsed, values_named
+from agviz.analysis.evidence import base_name
+from agviz.analysis.measures import number
+from agviz.analysis.steps.finding import StepFinding, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.steps.run import RunSteps, Stepping
+
+_ADAMS: Final = frozenset({"Adam", "AdamW", "Adamax", "NAdam", "RAdam"})
+_BITS: Final = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+"""Half of the distance of the next number from 1."""
+_SMALL: Final = 0.3
+"""Of what a step should have moved: less was rounded away."""
+_OUTWEIGHS: Final = 10.0
+"""Times the root of the mean square of the usual gradient."""
+_LEAST_EPS: Final = 1e-3
+_LEAST: Final = 3
+"""Steps, or losses."""
+_WORSE: Final = 1.2
+"""Times the first losses."""
+_NEAR_THE_ROOT: Final = 4
+_ERRORS: Final = frozenset(
+    {"BinaryCrossEntropy", "BinaryCrossEntropyWithLogits", "HuberLoss", "MseLoss", "NllLoss"}
+    | {"NllLoss2D", "SmoothL1Loss"}
+)
+
+
+def written_options(run: RunSteps) -> Iterator[StepFinding]:
+    """Options whose numbers can't be meant."""
+    for each in run.optimizers:
+        call = _call(run, each)
+        if call is None or not each.is_torchs:
+            continue
+        given = {word.arg: word.value for word in call.keywords if word.arg}
+        tree = parsed(run.trace.source(each.made.file)) if each.made else ast.Module([], [])
+        said = _momentum(each, _value(given.get("momentum"), tree))
+        if each.name in _ADAMS:
+            said = said or _betas(each, given.get("betas"), tree)
+        said = said or (_maximizes(run, each) if _is_true(given.get("maximize")) else None)
+        if said is not None:
+            heading, paragraph = said
+            yield StepFinding(kind="option", heading=heading, frame=each.made, paragraph=paragraph)
+
+
+def _momentum(each: Stepping, value: float) -> tuple[str, str] | None:
+    if not value >= 1:
+        return None
+    heading = f"the momentum of {each.name} is {number(value)}: no earlier gradient ever fades"
+    return heading, (
+        f"{each.name} multiplies what it has added up by the momentum at each step: by 1 or more,"
+        " steps only grow, and it runs past each minimum. Below 1 earlier gradients fade; 0.9 is"
+        " usual."
+    )
+
+
+def _betas(each: Stepping, value: ast.expr | None, tree: ast.Module) -> tuple[str, str] | None:
+    if not isinstance(value, ast.Tuple | ast.List) or len(value.elts) != 2:
+        return None
+    first, second = (_value(part, tree) for part in value.elts)
+    if not 1 > first > second:
+        return None
+    both = f"({number(first)}, {number(second)})"
+    return f"the betas of {each.name} are the wrong way round: {both}", (
+        "The first is how slowly its average of gradients fades, the second that of their squares."
+        f" Here the size of steps follows the last {1 / (1 - second):,.0f} gradients, and their"
+        f" direction the last {1 / (1 - first):,.0f}: it goes on where gradients no longer lead."
+        f" Write betas=({number(second)}, {number(first)})."
+    )
+
+
+def _maximizes(run: RunSteps, each: Stepping) -> tuple[str, str] | None:
+    losses = [run.losses[task] for task in run.passes.ids if task in run.losses]
+    third = len(losses) // 3
+    if third < _LEAST or not all(map(math.isfinite, losses)) or not _is_of_error(run):
+        return None
+    first, last = median(losses[:third]), median(losses[-third:])
+    if not last > _WORSE * first > 0:
+        return None
+    return f"{each.name} makes the loss larger: maximize=True", (
+        f"The loss went from {number(first)} to {number(last)}, and it is an error, which is to"
+        " fall. With maximize=True each step follows the gradient upwards. Leave that out."
+    )
+
+
+def _is_of_error(run: RunSteps) -> bool:
+    """Whether the loss of the last pass is one of torch's errors, or a multiple of it."""
+    last = run.passes[-1]
+    labels = run.trace.node_labels(last.id, 0, min(last.nodes, _NEAR_THE_ROOT))
+    return any(base_name(label.name) in _ERRORS for label in labels)
+
+
+def outweighed(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers whose ``eps`` is far larger than the gradients that they divide."""
+    for each in run.optimizers:
+        eps = min((taken.fact.eps or 0.0 for taken in each.steps), default=0.0)
+        if each.name not in _ADAMS or eps < _LEAST_EPS:
+            continue
+        sizes = {row.name: math.prod(row.shape) for row in each.held if row.name}
+        means = [
+            row.gradient / math.sqrt(sizes[row.parameter])
+            for taken in each.steps
+            for row in taken.sample
+            if row.gradient and sizes.get(row.parameter)
+        ]
+        if len(means) < _LEAST or not eps > max(*means, _OUTWEIGHS * median(means)):
+            continue
+        yield StepFinding(
+            kind="option",
+            heading=f"the eps of {each.name}, {number(eps)}, outweighs the gradients it divides",
+            frame=each.made,
+            paragraph=(
+                f"{each.name} divides by the root of averaged squares plus eps. Elements of"
+                f" gradients were some {number(median(means))} (root of the mean square, at most"
+                f" {number(max(means))}): eps decides, each step is the gradient times"
+                f" lr / {number(eps)}, and nothing is brought to one size. eps is there against"
+                " division by 0: 1e-8 is usual."
+            ),
+        )
+
+
+def swallowed(run: RunSteps) -> Iterator[StepFinding]:
+    """Parameters in which most of each step is rounded away. Note [Swallowed]."""
+    for each in run.optimizers:
+        held = {row.name: row for row in each.held if row.name and row.dtype in _BITS}
+        lost: dict[str, list[float]] = {}
+        kept = set[str]()
+        for taken in each.steps:
+            rate = taken.fact.least_rate
+            for row in taken.sample:
+                of = held.get(row.parameter)
+                if of is None or not rate or not row.gradient or not row.norm:
+                    continue
+                wanted = rate * row.gradient
+                if each.is_normalising:
+                    wanted = rate * math.sqrt(math.prod(of.shape)) / 2
+                is_lost = (row.change or 0.0) < _SMALL * wanted < _BITS[of.dtype] * row.norm
+                if is_lost:
+                    lost.setdefault(row.parameter, []).append(wanted / row.norm)
+                else:
+                    kept.add(row.parameter)
+        names = [name for name, parts in lost.items() if len(parts) >= _LEAST and name not in kept]
+        if not names or not each.is_torchs:
+            continue
+        dtype = held[names[0]].dtype
+        part = median(lost[names[0]])
+        yield StepFinding(
+            kind="swallowed",
+            heading=f"steps of {each.name} are rounded away in {dtype}: {listed(names)}",
+            frame=each.stepped,
+            paragraph=(
+                f"A step should change {names[0]} by {number(part)} of its norm, and {dtype} can't"
+                f" hold a change below {number(_BITS[dtype])} of a number. So most weights stay as"
+                " they are, though each gradient is fine. Keep the parameters in float32 and use"
+                " torch.autocast, or have the optimizer keep a float32 copy of them; a larger"
+                " learning rate only hides it."
+            ),
+        )
+
+
+def _call(run: RunSteps, each: Stepping) -> ast.Call | None:
+    """The call that makes an optimizer; None: it is not seen."""
+    made = each.made if each.optimizer.made else None
+    tree = parsed(run.trace.source(made.file) if made is not None else ())
+    for node in ast.walk(tree):
+        if made is None or not isinstance(node, ast.Call) or called_name(node) != each.name:
+            continue
+        if node.lineno <= made.line <= (node.end_lineno or node.lineno):
+            return node
+    return None
+
+
+def _value(node: ast.expr | None, tree: ast.Module) -> float:
+    """The number that is written, or given to a name in only one way; NaN: it is not known."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return float(node.value)
+    found = set(values_named(tree, own_name(node))) if node is not None and own_name(node) else ()
+    return found.pop() if len(found) == 1 else math.nan
+
+
+def _is_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True

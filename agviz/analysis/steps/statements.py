@@ -1,0 +1,276 @@
+"""Statements that do nothing, or once what a loop is there to do many times.
+
+Note [Plain from the text]
+What a statement does is read from the text where nothing else can be: a call of a function that
+only makes a new tensor, whose result nobody takes; an attribute of an optimizer of torch, which has
+its options in ``param_groups``; a loop whose body ends with ``return``. That it ran is taken from
+the functions of recorded frames, and what they call.
+"""
+
+from __future__ import annotations
+
+import ast
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.code_search import (
+    called_name,
+    parsed,
+    running_functions,
+    targets_of,
+    user_files,
+    with_functions,
+)
+from agviz.analysis.measures import number
+from agviz.analysis.steps.finding import StepFinding, listed
+from agviz.traces.rows import Frame, visible
+from agviz.words.units import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from agviz.analysis.steps.run import RunSteps
+
+_FUNCTIONS: Final = frozenset(
+    {"clamp", "clip", "dropout", "elu", "gelu", "layer_norm", "leaky_relu", "log_softmax"}
+    | {"masked_fill", "nan_to_num", "normalize", "pad", "relu", "selu", "sigmoid", "silu"}
+    | {"softmax", "softplus", "tanh", "where"}
+)
+"""Functions of torch that make a new tensor and do nothing else."""
+_MODULES: Final = frozenset({"F", "functional", "nn.functional", "torch", "torch.nn.functional"})
+_METHODS: Final = frozenset(
+    {"clamp", "clip", "detach", "div", "index_add", "index_copy", "index_fill", "lerp"}
+    | {"log_softmax", "masked_fill", "mul", "nan_to_num", "relu", "renorm", "scatter"}
+    | {"scatter_add", "sigmoid", "softmax", "squeeze", "sub", "tanh", "transpose", "unsqueeze"}
+)
+"""Methods of tensors of which the same holds."""
+_OUTPUTS: Final = frozenset({"inplace", "out"})
+_OPTIONS: Final = frozenset({"betas", "eps", "learning_rate", "lr", "momentum", "weight_decay"})
+_LOOKED_AT: Final = "requires_grad"
+_LIKE: Final = 0.85
+"""Of two names, how like each other they are where one is a slip of the pen."""
+_LEAST: Final = 3
+"""Passes or steps from which a rule is drawn."""
+
+
+def thrown_away_results(run: RunSteps) -> Iterator[StepFinding]:
+    """Calls whose only effect is a result that nobody takes. Note [Plain from the text]."""
+    calls = []
+    for file, function, node in _running_nodes(run):
+        call = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(call, ast.Call) and _is_pure(call):
+            calls.append((_line(run, file, function, call), call))
+    if not calls:
+        return
+    (first, call), *others = calls
+    changed = _changed(call)
+    written, name = ast.unparse(call.func), ast.unparse(changed)
+    remedy = f"Write {name} = {written}(...)"
+    if isinstance(changed, ast.Attribute):
+        remedy = f"Change it in place, under torch.no_grad(): {name}.{called_name(call)}_(...)"
+    lines = [f"{other.line}" for other, _ in others]
+    same = f" The same holds of {plural(len(lines), 'line')}: {listed(lines)}." if lines else ""
+    yield StepFinding(
+        kind="unused result",
+        heading=f"the result of {written} is thrown away: {name} stays as it was",
+        frame=first,
+        paragraph=(
+            f"{called_name(call)} makes a new tensor and changes nothing in place. This statement"
+            f" takes no hold of what it returns, so that all goes on as without it. {remedy}.{same}"
+        ),
+    )
+
+
+def no_options(run: RunSteps) -> Iterator[StepFinding]:
+    """Attributes that are set where torch looks for none. Note [Plain from the text]."""
+    for file, function, node in _running_nodes(run):
+        if not isinstance(node, ast.Assign | ast.AugAssign):
+            continue
+        for target in targets_of(node):
+            said = _slip(target, node) or _beside_groups(run, file, target)
+            if said:
+                yield StepFinding(
+                    kind="no option",
+                    heading=f"{ast.unparse(target)} is set, and nothing looks at it",
+                    frame=_line(run, file, function, node),
+                    paragraph=said,
+                )
+
+
+def _slip(target: ast.expr, node: ast.Assign | ast.AugAssign) -> str:
+    """What is wrong where a flag has nearly the name ``requires_grad``; empty: it has not."""
+    if not isinstance(target, ast.Attribute) or target.attr.strip("_") == _LOOKED_AT:
+        return ""
+    is_flag = isinstance(node.value, ast.Constant) and isinstance(node.value.value, bool)
+    if not is_flag or SequenceMatcher(None, target.attr, _LOOKED_AT).ratio() < _LIKE:
+        return ""
+    owner = ast.unparse(target.value)
+    return (
+        "The assignment makes a new attribute, which torch does not know: whether a gradient is"
+        f" wanted stays what it was. The name is {_LOOKED_AT}: {owner}.{_LOOKED_AT} = ..., or"
+        f" {owner}.{_LOOKED_AT}_(...) for all parameters of a module."
+    )
+
+
+def _beside_groups(run: RunSteps, file: str, target: ast.expr) -> str:
+    """What is wrong where an option of an optimizer of torch is set outside of its groups."""
+    match target:
+        case ast.Attribute(value=owner, attr=str(name)) if name in _OPTIONS:
+            why = "this makes an attribute of the same name"
+        case ast.Subscript(
+            value=ast.Attribute(value=owner, attr="defaults"), slice=ast.Constant(value=str(name))
+        ) if name in _OPTIONS:
+            why = "defaults is only what groups begin with that are added later"
+        case _:
+            return ""
+    written, name = ast.unparse(owner), {"learning_rate": "lr"}.get(name, name)
+    makes = [
+        node.value
+        for node in ast.walk(parsed(run.trace.source(file)))
+        if isinstance(node, ast.Assign) and written in map(ast.unparse, node.targets)
+    ]
+    names = {called_name(value) if isinstance(value, ast.Call) else "" for value in makes}
+    each = next((one for one in run.optimizers if one.is_torchs and names == {one.name}), None)
+    if each is None:
+        return ""
+    rates = {taken.fact.most_rate for taken in each.steps if taken.fact.most_rate is not None}
+    seen = ""
+    if name == "lr" and len(rates) == 1:
+        rate = number(rates.pop())
+        seen = f" Its learning rate is {rate} at all {plural(len(each.steps), 'step')}."
+    return (
+        f"{each.name} has its options in param_groups, and {why}.{seen} Write: for group in"
+        f" {written}.param_groups: group['{name}'] = ..., or take a scheduler."
+    )
+
+
+def first_turn(run: RunSteps) -> Iterator[StepFinding]:
+    """Loops around a backward pass that return in their first turn."""
+    called = [visible(run.trace.call_site(task)) for task in run.passes.ids[:_LEAST]]
+    places = {(frame.file, frame.line) for frame in called if frame is not None}
+    if len(called) < _LEAST or len(places) != 1:
+        return
+    ((file, line),) = places
+    for _, function, loop in _running_nodes(run, lambda name: name == file):
+        if not isinstance(loop, ast.For) or not isinstance(loop.body[-1], ast.Return):
+            continue
+        inside = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+        goes_on = any(isinstance(node, ast.Continue) for node in ast.walk(loop))
+        if line not in inside or goes_on or _is_one_turn(loop.iter):
+            continue
+        yield StepFinding(
+            kind="first turn",
+            heading=f"the loop in line {loop.lineno} returns at the end of its first turn",
+            frame=_line(run, file, function, loop.body[-1]),
+            paragraph=(
+                f"This return is in the body of the loop: {function} goes backward once each time"
+                " it is called, and what comes after the first item is never used. Move it out of"
+                " the loop, one level to the left."
+            ),
+        )
+
+
+def _is_one_turn(over: ast.expr) -> bool:
+    match over:
+        case ast.Call(args=[*_, ast.Constant(value=1)]) if called_name(over) == "islice":
+            return True
+        case ast.Call(args=[ast.Constant(value=1)]) if called_name(over) == "range":
+            return True
+    return isinstance(over, ast.List | ast.Tuple) and len(over.elts) == 1
+
+
+def first_batch(run: RunSteps) -> Iterator[StepFinding]:
+    """Loops that begin a loader anew in each turn, and so are given its first batch."""
+    taken = {
+        (frame.file, frame.line)
+        for task in run.passes.ids[:_LEAST]
+        if (frame := visible(run.trace.call_site(task))) is not None
+    }
+    for file, function, loop in _running_nodes(run):
+        if not isinstance(loop, ast.For | ast.While) or len(run.passes) < _LEAST:
+            continue
+        inside = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
+        if not any(one == file and line in inside for one, line in taken):
+            continue
+        for node in (part for each in loop.body for part in ast.walk(each)):
+            loader = _begun_anew(node)
+            if loader and isinstance(node, ast.Call) and _is_in_order(run, file, loader):
+                yield StepFinding(
+                    kind="first batch",
+                    heading=f"each turn of the loop takes the first batch of {loader}",
+                    frame=_line(run, file, function, node),
+                    paragraph=(
+                        f"iter({loader}) begins anew, and the loader does not shuffle: next() gives"
+                        " the same samples in each turn, and all others are never trained on. Loop"
+                        f" over the loader (for batch in {loader}), or make one iterator before the"
+                        " loop."
+                    ),
+                )
+                return
+
+
+def _begun_anew(node: ast.AST) -> str:
+    """The loader in ``next(iter(loader))``; empty: it is no such call."""
+    match node:
+        case ast.Call(
+            func=ast.Name(id="next"),
+            args=[
+                ast.Call(func=ast.Name(id="iter"), args=[ast.Name() | ast.Attribute() as loader])
+            ],
+        ):
+            return ast.unparse(loader)
+    return ""
+
+
+def _is_in_order(run: RunSteps, file: str, loader: str) -> bool:
+    """Whether a loader is made in one place, without anything that shuffles."""
+    makes = [
+        node.value
+        for node in ast.walk(parsed(run.trace.source(file)))
+        if isinstance(node, ast.Assign) and any(ast.unparse(one) == loader for one in node.targets)
+    ]
+    if len(makes) != 1 or not isinstance(makes[0], ast.Call):
+        return False
+    words = {word.arg: word.value for word in makes[0].keywords}
+    shuffle = words.get("shuffle", ast.Constant(False))
+    return (
+        called_name(makes[0]) == "DataLoader"
+        and len(makes[0].args) < 3
+        and words.keys().isdisjoint({None, "sampler", "batch_sampler"})
+        and isinstance(shuffle, ast.Constant)
+        and not shuffle.value
+    )
+
+
+def _is_pure(call: ast.Call) -> bool:
+    if any(word.arg in _OUTPUTS or word.arg is None for word in call.keywords):
+        return False
+    owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    if owner in _MODULES:
+        return called_name(call) in _FUNCTIONS and bool(call.args)
+    return owner != "self" and bool(owner) and called_name(call) in _METHODS
+
+
+def _changed(call: ast.Call) -> ast.expr:
+    """What a call was to change."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+    return call.args[0] if ast.unparse(owner) in _MODULES else owner
+
+
+def _running_nodes(
+    run: RunSteps, is_wanted: Callable[[str], bool] = bool
+) -> Iterator[tuple[str, str, ast.AST]]:
+    """All nodes of functions that ran: file, function, node."""
+    running: set[str] | None = None
+    for file in filter(is_wanted, user_files(run.trace) if run.passes else ()):
+        for function, node in with_functions(parsed(run.trace.source(file))):
+            if not isinstance(node, ast.stmt):
+                continue
+            running = running_functions(run.trace) if running is None else running
+            if function in running:
+                yield file, function, node
+
+
+def _line(run: RunSteps, file: str, function: str, node: ast.stmt | ast.expr) -> Frame:
+    source = run.trace.source(file)[node.lineno - 1].strip()
+    return Frame(file, node.lineno, function, False, source)

@@ -1,0 +1,14 @@
+"""Weights in bfloat16 are moved by enough."""
+
+import torch
+from torch import nn
+
+
+def program() -> None:
+    model = nn.Sequential(nn.Linear(12, 24), nn.Tanh(), nn.Linear(24, 1)).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    x = torch.randn(32, 12, dtype=torch.bfloat16)
+    for _ in range(6):
+        optimizer.zero_grad()
+        (model(x) - x[:, :1]).square().mean().backward()
+        optimizer.step()
