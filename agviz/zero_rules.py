@@ -171,6 +171,13 @@ def _embedding(saved: _Saved) -> Zeros:
         yield 0, Cause.MASKED
 
 
+def _grid_sampler(saved: _Saved) -> Zeros:
+    if saved.value("interpolation_mode") == _NEAREST:
+        yield 1, Cause.FLAT
+
+
+_NEAREST: Final = 1
+"""The mode of ``grid_sample`` that takes the nearest pixel."""
 _FACTOR: Final = Cause.ZERO_FACTOR
 _CHECKS: Final = cast(
     "dict[str, Callable[[_Saved], Zeros]]",
@@ -194,6 +201,8 @@ _CHECKS: Final = cast(
         "WhereBackward": _where,
         "MaskedFillBackward": _masked_fill,
         "EmbeddingBackward": _embedding,
+        "GridSampler2DBackward": _grid_sampler,
+        "GridSampler3DBackward": _grid_sampler,
         "ZeroBackward": _always(Cause.OVERWRITTEN),
         "FillBackward": _always(Cause.OVERWRITTEN),
         "CopyBackwards": _always(Cause.OVERWRITTEN),

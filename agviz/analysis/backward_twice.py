@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.memoised import memoised
 from agviz.analysis.place import described, place
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from agviz.analysis.put_away import PutAway
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame, NodeRow
+
+
+_LBFGS: Final = "torch/optim/lbfgs.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,8 @@ class BackwardTwice:
     """Where the program keeps what an earlier step left; None: its text does not show one line."""
     memoised: Memoised | None = None
     """What keeps the result of a function; None: nothing that is known to."""
+    closure: str = ""
+    """The function that LBFGS calls, where both passes were called there; empty: they were not."""
 
     @property
     def frame(self) -> Frame | None:
@@ -88,7 +93,7 @@ class BackwardTwice:
     @property
     def paragraph(self) -> str:
         """Who released what, and what to do."""
-        return " ".join([*self._what(), self._remedy()])
+        return " ".join([*self._what(), *([] if self.closure else [self._remedy()])])
 
     def _what(self) -> Iterator[str]:
         yield (
@@ -101,6 +106,13 @@ class BackwardTwice:
         is_same = self.call is not None and self.call == self.first_call
         called = ", called by the same line," if is_same else _at(self.first_call)
         yield f"Backward pass {self.first}{called} had released it."
+        if self.closure:
+            yield (
+                f"LBFGS calls {self.closure}() several times in a step, to look at other weights:"
+                " what is computed outside of it is of the old ones, and its graph is gone after"
+                f" the first call. Compute it anew inside of {self.closure}()."
+            )
+            return
         if self.entry is not None and self.memoised is None:
             yield (
                 f"{plural(self.shared, 'node')} of {self.nodes:,} are in both graphs: they come in"
@@ -192,8 +204,9 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
         shared=len(shared),
         nodes=trace.graph_task(graph_task).nodes,
         entry=entry,
+        closure="" if first is None else _closure(trace, graph_task, first),
     )
-    if entry is None or first is None:
+    if entry is None or first is None or found.closure:
         return found
     memo = memoised(trace, entry[1], found.call)
     if memo is not None:
@@ -209,6 +222,17 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     steps = {trace.optimizer_steps_before(trace.graph_tasks.root(n)) for n in (first, graph_task)}
     is_carried = len(steps) > 1 or is_made_again(trace, graph_task, entry, shared)
     return replace(found, is_carried=is_carried)
+
+
+def _closure(trace: Trace, graph_task: int, first: int) -> str:
+    """The function that called two passes, and that LBFGS called; empty: it was another."""
+    names = set()
+    for each in (first, graph_task):
+        files = [frame.file for frame in trace.call_site(each)]
+        called = called_at(trace, each)
+        is_closure = called is not None and any(file.endswith(_LBFGS) for file in files)
+        names.add(called.function if called is not None and is_closure else "")
+    return names.pop() if len(names) == 1 else ""
 
 
 def _at(call: Frame | None) -> str:

@@ -259,7 +259,8 @@ def _zeros_that_may_be_meant(
 ) -> list[GradientRow]:
     """Those whose gradients a mask or a matrix of zeros takes, or that cancel with their module's.
 
-    A number that weighs a term of the loss says nothing: it may be a schedule's.
+    A number that weighs a term of the loss says nothing: it may be a schedule's. Where the gradient
+    of all is zero, and the reason is not known, that is all that is known.
     """
     if passes < _LEAST_ZERO_PASSES:
         return []
@@ -272,6 +273,9 @@ def _zeros_that_may_be_meant(
             or (row.cause is _FACTOR and norms.get(row.parameter) != 0 and _is_of_matrices(row))
         )
     ]
+    unknown = [row for row in lasting if (row.gradient, row.cause) == ("zero", Cause.UNKNOWN)]
+    if unknown and unknown == list(trained):
+        return unknown
     cancelled = [row for row in lasting if row.cause in _CANCELLED]
     others = {_owner(row) for row in trained if row not in cancelled}
     weighty = {_owner(row) for row in cancelled if len(row.shape or ()) > 1}

@@ -43,6 +43,8 @@ written."""
 _CUSTOM: Final = re.compile(r"\w+Backward")
 """Nodes that torch generates have a number at the end."""
 _AFTERWARDS: Final = "post_accumulate_grad"
+SAMPLERS: Final = frozenset({"GridSampler2D", "GridSampler3D"})
+"""Kinds of nodes of ``grid_sample``."""
 _TINY: Final = 6e-5
 """Half-precision gradients below this are on their way to vanish (the least normal float16)."""
 _TINY_ELSEWHERE: Final = {"float32": 1e-30, "bfloat16": 1e-30, "float64": 1e-290}
@@ -429,7 +431,8 @@ def _by_function(node: NodeRow, flow: GradientFlow, slot: int) -> Cause:
         return Cause.NOT_IN_LOSS
     if kind == "Mul":
         return _factor(flow, node, slot, before)
-    if kind.endswith("Backward"):  # of a backward: a second derivative
+    # Of a backward: a second derivative. Where pixels are interpolated, the grid has a slope.
+    if kind.endswith("Backward") or (kind in SAMPLERS and slot == 1):
         return Cause.FLAT
     return _BY_KIND.get(kind, Cause.UNKNOWN)
 

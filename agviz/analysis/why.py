@@ -51,7 +51,7 @@ from agviz.analysis.saturation.openness import (
     slope,
 )
 from agviz.analysis.untrained import LAST_PASSES, led_to
-from agviz.analysis.vanishing import GradientValue, Vanished, Vanishing
+from agviz.analysis.vanishing import SAMPLERS, GradientValue, Vanished, Vanishing
 from agviz.analysis.zero_factor import ZeroFactors
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow, visible
@@ -84,6 +84,10 @@ _CONSTANT: Final = (
 )
 _ONE_ENTRY: Final = (
     "Take it over several entries (look at its dim); of a single score, a sigmoid has a slope."
+)
+_NEAREST: Final = (
+    "The nearest pixel does not change with the grid, save where it jumps: interpolate"
+    " (mode='bilinear')."
 )
 _MOMENTUM: Final = 20.0
 """Times a rate and a gradient that a step of plain SGD goes at most."""
@@ -632,7 +636,7 @@ class _Why:
         elif end.cause is Cause.HOOK and row.frame is None:
             defined = definition(self._trace, end.hook)
             row = row.at(only_return(self._trace, defined) or defined)
-        elif end.cause is Cause.FLAT and (found := self._of_softmax(row, end, op)) is not None:
+        elif end.cause is Cause.FLAT and (found := self._of_flat(row, end, op)) is not None:
             row = found
         elif end.ways:
             row = self._parted(row, end)
@@ -650,10 +654,12 @@ class _Why:
             row = row._replace(advice=self._advice_of(end, op))
         return row
 
-    def _of_softmax(
+    def _of_flat(
         self, row: GradientRow, end: Vanished, op: ForwardOpRow | None
     ) -> GradientRow | None:
-        """The row of a softmax that is flat because of what it was given; None: it is another."""
+        """The row of a softmax or a sampler that is flat there; None: it is another function."""
+        if row.node_name.startswith(tuple(SAMPLERS)):
+            return row._replace(advice=_NEAREST)
         if self._shut(end.graph_task, end.node) is not None:
             reason = f"{row.node_name} let nothing through: its rows are all but one-hot"
             return row._replace(reason=reason, advice=LOGITS_TOO_LARGE)

@@ -33,6 +33,62 @@ _BATCH_FIRST: Final = 4
 """Place of batch_first among the arguments of a recurrent layer."""
 _SOFTMAXES: Final = frozenset({"LogSoftmax", "log_softmax", "softmax"})
 _MOST_NODES: Final = 20_000
+_BOTH: Final = frozenset({"Add", "Div", "Mul", "Sub"})
+_MEANS: Final = frozenset({"Mean", "Sum"})
+_ELEMENTWISE: Final = _BOTH | {
+    *("Abs", "Clamp", "ClampMin", "Exp", "Log", "LogSigmoid", "Maximum", "Minimum", "Neg", "Pow"),
+    *("Relu", "Softplus", "Where"),
+}
+_MEANT: Final = ("None", "unsqueeze", "newaxis", "outer", "view", "reshape")
+"""Words of a line that makes pairs on purpose."""
+_LEAST_SIZE: Final = 4
+
+
+def all_with_all(run: RunSteps) -> Iterator[StepFinding]:
+    """Samples that are combined with all samples, [n] with [n, 1], on the way to a mean."""
+    last = run.passes[-1] if run.passes else None
+    if last is None or last.nodes > _MOST_NODES:
+        return
+    names = [base_name(label.name) for label in run.trace.node_labels(last.id, 0, last.nodes)]
+    if _MEANS.isdisjoint(names):
+        return
+    before: dict[int, int] = {}
+    for edge in run.trace.edges(last.id):
+        before.setdefault(edge.consumer, edge.producer)
+    for node in run.trace.nodes(last.id):
+        shapes, (whole, *_) = node.output_shapes or (), node.input_shapes or (None,)
+        if base_name(node.short_name) not in _BOTH or whole is None or len(whole) != 2:
+            continue
+        size = whole[0]
+        parts = {tuple(shape) for shape in shapes if shape is not None}
+        if whole[1] != size or size < _LEAST_SIZE or not parts <= {(size,), (size, 1)}:
+            continue
+        is_written = node.frame is None or any(word in node.frame.source for word in _MEANT)
+        if (size,) not in parts or is_written or not _is_averaged(node.index, names, before):
+            continue
+        yield StepFinding(
+            kind="all with all",
+            heading=f"[{size}] is combined with [{size}, 1]: each sample with all samples",
+            frame=node.frame,
+            paragraph=(
+                f"The result is [{size}, {size}], of which the mean is taken: {size * size:,} pairs"
+                f" in the place of {size:,} samples, nearly all of them of two different ones, so"
+                " that what belongs together is averaged away. Give both one shape: squeeze(-1) the"
+                " one, or unsqueeze(-1) the other."
+            ),
+        )
+        return
+
+
+def _is_averaged(index: int, names: list[str], before: dict[int, int]) -> bool:
+    """Whether a node leads to a mean or a sum through functions of single elements."""
+    while index in before:
+        index = before[index]
+        if names[index] in _MEANS:
+            return True
+        if names[index] not in _ELEMENTWISE:
+            return False
+    return False
 
 
 def last_of_samples(run: RunSteps) -> Iterator[StepFinding]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import called_name, parsed
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.source_calls import calls
+from agviz.analysis.vanishing import GradientFlow
 from agviz.traces.rows import visible
 from agviz.words.shapes import write_shape
 
@@ -31,6 +32,10 @@ DROPS: Final = frozenset(
 """The dropouts of ``torch.nn.functional``."""
 _MODULES: Final = ("F.", "functional.", "nn.functional.", "torch.nn.functional.")
 _PASSES: Final = 2
+_PASSES_APART: Final = 8
+"""Among which the last one of each line is looked at."""
+_ROUNDED: Final = 1e-4
+"""Of a gradient: what rounding leaves of it where all cancels."""
 
 
 def lost(run: RunSteps) -> Iterator[StepFinding]:
@@ -81,6 +86,36 @@ def alone(run: RunSteps) -> Iterator[StepFinding]:
                     " input reaches the loss, and what comes before it gets rounding noise for a"
                     " gradient, which Adam and its like follow. Normalise over the dimension that"
                     " holds several features, or leave it out."
+                ),
+            )
+            return
+
+
+def mean_of_norm(run: RunSteps) -> Iterator[StepFinding]:
+    """Batch norms of one feature whose mean is the loss, or a part of it: that is their bias."""
+    by_line = {visible(run.trace.call_site(task.id)): task for task in run.passes[-_PASSES_APART:]}
+    for task in by_line.values():
+        flow = GradientFlow(run.trace, task.id) if task.nodes <= _MOST_NODES else None
+        for node in flow.nodes if flow is not None else ():
+            whole = next(iter(node.input_shapes or ()), None) or ()
+            if flow is None or not node.name.startswith("NativeBatchNorm") or len(whole) < 2:
+                continue
+            _, came = next(iter(flow.inputs(node.index)))
+            _, gave = flow.output(node.index, 0)
+            if whole[1] != 1 or came is None or gave is None or not came.norm:
+                continue
+            if came.min != came.max or (gave.norm or 0.0) > _ROUNDED * came.norm:
+                continue
+            yield StepFinding(
+                kind="single values",
+                heading="the mean of what batch_norm gives is its bias, whatever it is given",
+                frame=node.frame,
+                paragraph=(
+                    f"In backward pass {task.id} each of the {came.numbers:,} samples gets the same"
+                    " gradient, as of a mean. Batch norm takes the mean of the batch out before, so"
+                    " that the sum of what it gives does not depend on its input: what comes before"
+                    " it gets rounding noise for a gradient. Leave the norm out behind the last"
+                    " layer."
                 ),
             )
             return

@@ -8,6 +8,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import own_name, parsed, values_named
+from agviz.analysis.evidence import base_name
 from agviz.analysis.faint import Faintness
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import Frame, NodeRow
 
 _LEAST: Final = 3
 """Steps from which a rule is drawn."""
@@ -53,6 +54,7 @@ _EXPLODED: Final = 1e3
 """Times its norm behind the loss: so far a gradient has grown that explodes."""
 _EXPLODED_THROUGHOUT: Final = 1e6
 """The same, before any step, where everything stays finite."""
+_PRODUCTS: Final = frozenset({"Bmm", "Mm", "Mul", "SparseMm"})
 _CLIPPED: Final = 10.0
 """So much less the step may have found: more were taken away in between."""
 _MOST_LEAVES: Final = 200
@@ -427,8 +429,9 @@ def exploding(run: RunSteps) -> Iterator[StepFinding]:
         return
     first, last = run.passes[0].id, run.passes[-1].id
     each = next((one for one in run.optimizers if one.steps[0].graph_task == first), None)
-    sample = each.steps[0].sample if each is not None else ()
-    gradient = math.hypot(*(row.gradient or 0.0 for row in sample))
+    gradient = math.hypot(
+        *run.arrived(run.passes[0]).values()
+    )  # the step may have found it clipped
     if each is None or gradient < _EXPLODED:  # so that few passes are read for nothing
         return
     if _explosion(run, each, last, math.inf, "") is None:
@@ -471,6 +474,17 @@ def _explosion(
     weights = flow.weights(grown.node.index)
     again = next((leaf.parameter for leaf, uses in weights if uses >= grown.steps), None)
     shared = f" All of these steps multiply by {again}." if again else ""
+    remedy = (
+        "Start from smaller weights (orthogonal with a gain of 1, for recurrent ones), normalise"
+        " between the steps, or use gates (GRU, LSTM); clip_grad_norm_ before each step bounds what"
+        " is left."
+    )
+    if not again and _is_by_constants(flow, grown.node):
+        remedy = (
+            "What it is multiplied by is no weight, but a constant of the program: look at its"
+            " size. A sum over neighbours is to be divided by their number, and a step in time has"
+            " a limit beyond which it is unstable. Clipping gradients does not mend that."
+        )
     return StepFinding(
         kind="explodes",
         heading=f"the gradient explodes: it grows {times:.3g}-fold in each of"
@@ -478,13 +492,19 @@ def _explosion(
         frame=grown.node.frame or each.made,
         paragraph=(
             f"In backward pass {graph_task} its norm grew from {number(grown.first)} behind the"
-            f" loss to {number(grown.last)}, {then}.{shared} Start from"
-            " smaller weights (orthogonal with a gain of 1, for recurrent ones), normalise between"
-            " the steps, or use gates (GRU, LSTM); clip_grad_norm_ before each step bounds what is"
-            " left."
+            f" loss to {number(grown.last)}, {then}.{shared} {remedy}"
         ),
         first_pass=run.first_wrong,
     )
+
+
+def _is_by_constants(flow: GradientFlow, node: NodeRow) -> bool:
+    """Whether a product has one factor only that gets a gradient."""
+    name = base_name(node.short_name)
+    outputs = {
+        edge.output for edge in flow.trace.edges(flow.graph_task) if edge.producer == node.index
+    }
+    return name in _PRODUCTS and len(outputs) == 1
 
 
 def _remedy(run: RunSteps, each: Stepping, gradient: float) -> str:

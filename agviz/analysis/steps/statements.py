@@ -49,6 +49,7 @@ _OPTIONS: Final = frozenset({"betas", "eps", "learning_rate", "lr", "momentum", 
 _LOOKED_AT: Final = "requires_grad"
 _LIKE: Final = 0.85
 """Of two names, how like each other they are where one is a slip of the pen."""
+_MOST_NODES: Final = 20_000
 _LEAST: Final = 3
 """Passes or steps from which a rule is drawn."""
 
@@ -142,6 +143,65 @@ def _beside_groups(run: RunSteps, file: str, target: ast.expr) -> str:
         f"{each.name} has its options in param_groups, and {why}.{seen} Write: for group in"
         f" {written}.param_groups: group['{name}'] = ..., or take a scheduler."
     )
+
+
+def hidden_writes(run: RunSteps) -> Iterator[StepFinding]:
+    """Writes through ``.data`` to what the forward has just computed, with a graph."""
+    last = run.passes[-1] if run.passes else None
+    made: set[tuple[str, int]] | None = None
+    for file, function, node in _running_nodes(run):
+        name = _written_beside(node)
+        if not name or last is None or last.nodes > _MOST_NODES:
+            continue
+        if made is None:
+            frames = [each.frame for each in run.trace.nodes(last.id)]
+            made = {(one.file, one.line) for one in frames if one is not None}
+        computed = [
+            each
+            for where, each in with_functions(parsed(run.trace.source(file)))
+            if where == function
+            and isinstance(each, ast.Assign)
+            and name in map(ast.unparse, each.targets)
+            and each.lineno < node.lineno
+        ]
+        if not computed or (file, computed[-1].lineno) not in made:
+            continue
+        yield StepFinding(
+            kind="hidden write",
+            heading=f"{name} is written through .data, of which backward does not know",
+            frame=_line(run, file, function, node),
+            paragraph=(
+                f"{name} was computed in line {computed[-1].lineno}, with a graph. What .data"
+                " changes is in no graph, and no version counts it: the gradient flows as if"
+                f" {name} had kept its values, and a derivative that needs them takes the new ones."
+                f" Compute a new tensor, such as {name} = {name} * mask, or torch.where."
+            ),
+        )
+        return
+
+
+def _written_beside(node: ast.AST) -> str:
+    """The variable to whose ``.data`` a statement writes; empty: it does no such thing."""
+    match node:
+        case ast.Assign(
+            targets=[ast.Subscript(value=ast.Attribute(value=ast.Name(id=str(name)), attr="data"))]
+        ):
+            return name
+        case ast.AugAssign(target=ast.Attribute(value=ast.Name(id=str(name)), attr="data")):
+            return name
+        case ast.AugAssign(
+            target=ast.Subscript(value=ast.Attribute(value=ast.Name(id=str(name)), attr="data"))
+        ):
+            return name
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(
+                    value=ast.Attribute(value=ast.Name(id=str(name)), attr="data"), attr=str(method)
+                )
+            )
+        ) if method.endswith("_"):
+            return name
+    return ""
 
 
 def first_turn(run: RunSteps) -> Iterator[StepFinding]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.record.kinds import is_a
 from agviz.record.steps.attributes import module_flags
-from agviz.record.steps.averages import without_statistics
+from agviz.record.steps.averages import Averages
 from agviz.record.steps.finiteness import not_finite
 from agviz.record.steps.kept import KeptGradients
 from agviz.record.steps.sample import StepSample
@@ -111,6 +111,7 @@ class StepObserver:
         self._optimizers: weakref.WeakKeyDictionary[Any, _Optimizer] = weakref.WeakKeyDictionary()
         self._number = itertools.count().__next__
         self._unheld = UnheldLeaves(names.roots)
+        self._averaged = Averages()
         self._has_stepped = False
         self._ever_held: set[int] = set()
         """Identities of what optimizers stepped, which may be gone when the recording ends."""
@@ -216,7 +217,7 @@ class StepObserver:
 
     def _averages(self) -> list[str]:
         held = self._ever_held
-        return without_statistics(self._names.roots(), held) if self._has_stepped else []
+        return self._averaged.look(self._names.roots, held) if self._has_stepped else []
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
         return (self._unseen or self._act)(act, *args)
@@ -303,6 +304,7 @@ class StepObserver:
         of.reached.clear()
         of.kept.stepped(held)
         self._has_stepped = True
+        self._averaged.stepped(self._names.roots, self._ever_held)
         return rows
 
     def _held_rows(
