@@ -493,3 +493,40 @@ def test_a_head_that_few_batches_need_is_not(tmp_path: Path) -> None:
             optimizer.step()
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert no_use(trace) is None
+
+
+class Turned(nn.Module):
+    """Reads images at places that it computes, between pixels or at the nearest ones."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.place, self.mode = nn.Linear(36, 6), mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.reshape(-1, 1, 6, 6)
+        straight = torch.eye(2, 3).flatten()
+        theta = straight + 0.1 * self.place(x.flatten(1)).tanh()
+        size = [len(x), 1, 6, 6]
+        grid = nn.functional.affine_grid(theta.unflatten(1, (2, 3)), size, align_corners=False)
+        return nn.functional.grid_sample(x, grid, mode=self.mode, align_corners=False)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_a_grid_of_the_nearest_pixels_gets_nothing(tmp_path: Path, mode: str) -> None:
+    torch.manual_seed(0)
+    model = Turned(mode)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    with agviz.trace(path=tmp_path / "t.agviz"):
+        for _ in range(10):
+            x = torch.randn(8, 36)
+            optimizer.zero_grad()
+            (model(x) - x.reshape(-1, 1, 6, 6).roll(1, -1)).square().mean().backward()
+            optimizer.step()
+    with Trace.open(tmp_path / "t.agviz") as trace:
+        (verdict,) = verdicts(trace)
+    if mode == "bilinear":
+        assert verdict.outcome is Outcome.NOTHING_UNUSUAL
+    else:
+        assert verdict.outcome is Outcome.FOUND
+        assert "mode=self.mode" in verdict.source
+        assert verdict.paragraph.endswith("interpolate (mode='bilinear').")

@@ -188,9 +188,8 @@ def _layer_behind(index: int, names: list[str], ways: dict[int, list[int]]) -> i
 def _is_narrow(run: RunSteps, task: int, first: int, second: int) -> bool:
     """Whether what is between two layers is smaller than what they map, as in a low rank update."""
     came, gave = run.trace.node(task, first), run.trace.node(task, second)
-    between = (came.input_shapes or [None])[0]
-    out = (gave.input_shapes or [None])[0]
-    given = [shape for shape in came.output_shapes or () if shape and len(shape) == 2]
-    if not between or not out or not given:
+    between, out = (next(iter(each.input_shapes or ()), None) for each in (came, gave))
+    weight = (came.output_shapes or (None,))[-1]  # its second matrix, [inputs, outputs]
+    if not between or not out or not weight:
         return True
-    return between[-1] < min(out[-1], *(shape[-1] for shape in given))
+    return between[-1] < min(out[-1], weight[0])

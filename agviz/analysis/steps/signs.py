@@ -181,10 +181,22 @@ def _is_weighed(term: _Term) -> bool:
             continue
         sides = [_names(side, term.single, _MOST_DEEP) for side in (node.left, node.right)]
         of_action = ["log_prob" in names for names in sides]
-        minus = any(isinstance(side, ast.UnaryOp) for side in (node.left, node.right))
+        minus = any(_is_negated(side, term.single) for side in (node.left, node.right))
         if of_action.count(True) == 1 and not minus:
             return True
     return False
+
+
+def _is_negated(value: ast.expr, single: Mapping[str, ast.expr]) -> bool:
+    """Whether a factor, or what its name stands for, begins with a minus."""
+    for _ in range(_MOST_DEEP):
+        if isinstance(value, ast.Name) and value.id in single:
+            value = single[value.id]
+        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+            value = value.func.value  # of a chain of methods
+        else:
+            break
+    return isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub)
 
 
 def _names(value: ast.expr, single: Mapping[str, ast.expr], deep: int) -> set[str]:

@@ -319,8 +319,8 @@ def _changed(call: ast.Call) -> ast.expr:
 
 def _running_nodes(
     run: RunSteps, is_wanted: Callable[[str], bool] = bool
-) -> Iterator[tuple[str, str, ast.AST]]:
-    """All nodes of functions that ran: file, function, node."""
+) -> Iterator[tuple[str, str, ast.stmt]]:
+    """All statements of functions that ran: file, function, statement."""
     running: set[str] | None = None
     for file in filter(is_wanted, user_files(run.trace) if run.passes else ()):
         for function, node in with_functions(parsed(run.trace.source(file))):
