@@ -105,6 +105,9 @@ def _found(trace: Trace) -> list[StepFinding]:
     run = RunSteps(trace)
     early = list(scaling.unscaled_too_early(run))
     restored = list(restoring.restores_nothing(run))
+    held = list(holding.holding(run))
+    if not any(one.kind == "replaced" for one in held):
+        held = list(holding.held_instead(run)) or held
     causes = [
         *idling.idle(run),
         *(
@@ -116,7 +119,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         ),
         *clearing.given_back(run),
         *(() if early else discarding.thrown_away(run)),
-        *(list(holding.held_instead(run)) or holding.holding(run)),
+        *held,
         *making.made_in_forward(run),
         *holding.held_twice(run),
         *mistaken.flagged(run),

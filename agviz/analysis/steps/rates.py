@@ -54,6 +54,7 @@ _EXPLODED: Final = 1e3
 """Times its norm behind the loss: so far a gradient has grown that explodes."""
 _EXPLODED_THROUGHOUT: Final = 1e6
 """The same, before any step, where everything stays finite."""
+_BY_CONSTANTS: Final = "What it is multiplied by is no weight, but a constant of the program"
 _PRODUCTS: Final = frozenset({"Bmm", "Mm", "Mul", "SparseMm"})
 _CLIPPED: Final = 10.0
 """So much less the step may have found: more were taken away in between."""
@@ -429,16 +430,19 @@ def exploding(run: RunSteps) -> Iterator[StepFinding]:
         return
     first, last = run.passes[0].id, run.passes[-1].id
     each = next((one for one in run.optimizers if one.steps[0].graph_task == first), None)
-    gradient = math.hypot(
-        *run.arrived(run.passes[0]).values()
-    )  # the step may have found it clipped
+    sample = each.steps[0].sample if each is not None else ()
+    gradient = math.hypot(*(row.gradient or 0.0 for row in sample))
+    # Who clips what grows by weights has seen to it; what grows by constants is a fault for all that.
+    is_clipped = gradient < _EXPLODED
+    if is_clipped:
+        gradient = math.hypot(*run.arrived(run.passes[0]).values())
     if each is None or gradient < _EXPLODED:  # so that few passes are read for nothing
         return
     if _explosion(run, each, last, math.inf, "") is None:
         return
     then = f"before any step, and so it still does in backward pass {last}"
     found = _explosion(run, each, first, gradient, then, _EXPLODED_THROUGHOUT)
-    if found is not None:
+    if found is not None and (not is_clipped or _BY_CONSTANTS in found.paragraph):
         yield found
 
 
@@ -481,9 +485,9 @@ def _explosion(
     )
     if not again and _is_by_constants(flow, grown.node):
         remedy = (
-            "What it is multiplied by is no weight, but a constant of the program: look at its"
-            " size. A sum over neighbours is to be divided by their number, and a step in time has"
-            " a limit beyond which it is unstable. Clipping gradients does not mend that."
+            f"{_BY_CONSTANTS}: look at its size. A sum over neighbours is to be divided by their"
+            " number, and a step in time has a limit beyond which it is unstable. Clipping"
+            " gradients does not mend that."
         )
     return StepFinding(
         kind="explodes",
