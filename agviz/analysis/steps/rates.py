@@ -432,7 +432,7 @@ def exploding(run: RunSteps) -> Iterator[StepFinding]:
     each = next((one for one in run.optimizers if one.steps[0].graph_task == first), None)
     sample = each.steps[0].sample if each is not None else ()
     gradient = math.hypot(*(row.gradient or 0.0 for row in sample))
-    # Who clips what grows by weights has seen to it; what grows by constants is a fault for all that.
+    # Who clips what grows by weights has seen to it; growth by constants is a fault all the same.
     is_clipped = gradient < _EXPLODED
     if is_clipped:
         gradient = math.hypot(*run.arrived(run.passes[0]).values())
