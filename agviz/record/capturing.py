@@ -33,10 +33,11 @@ from agviz_engine import checked_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import CodeType
+    from types import CodeType, FrameType
 
 MOST_FRAMES: Final = 400
 """Frames kept of one stack, the innermost."""
+_MOST_CALLERS: Final = 12
 _FILE: Final = Path(__file__).with_name("_capture.so")
 _WORD: Final = ctypes.sizeof(ctypes.c_void_p)
 
@@ -149,6 +150,19 @@ def positions(begin: int, end: int) -> list[tuple[CodeType, int]]:
     count = min((end - begin) // ctypes.sizeof(_Position), MOST_FRAMES)
     frames = (_Position * count).from_address(begin)
     return [(frame.code, frame.instruction) for frame in reversed(frames)]
+
+
+def callers(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
+    """Code and instruction of a frame and its callers, innermost first.
+
+    To find the line takes longer, and is seldom asked for. So many that behind torch's own there
+    is one of the program.
+    """
+    found: list[tuple[CodeType, int]] = []
+    while frame is not None and len(found) < _MOST_CALLERS:
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(found)
 
 
 def line_of(code: CodeType, instruction: int) -> int:

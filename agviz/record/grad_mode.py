@@ -12,15 +12,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from agviz.record.capturing import line_of
+from agviz.record.capturing import callers, line_of
 
 if TYPE_CHECKING:
-    from types import CodeType, FrameType
-
     from agviz.traces.rows import Frame
-
-_MOST_FRAMES = 12
-"""Callers that are remembered: torch's own, and the first of the program behind them."""
 
 
 class GradMode:
@@ -43,7 +38,7 @@ class GradMode:
         @functools.wraps(native)
         def init(self: Any, mode: bool) -> None:
             native(self, mode)
-            here.places = None if mode or grad_mode.is_paused else _places(sys._getframe(1))
+            here.places = None if mode or grad_mode.is_paused else callers(sys._getframe(1))
 
         set_grad_enabled.__init__ = init  # type: ignore[method-assign]
         self._ours = init
@@ -67,12 +62,3 @@ class GradMode:
             files.frame(code.co_filename, line_of(code, instruction), code.co_name)
             for code, instruction in reversed(places)
         )
-
-
-def _places(frame: FrameType | None) -> list[tuple[CodeType, int]]:
-    """Code and instruction of each; to find the line takes longer, and is seldom asked for."""
-    found: list[tuple[CodeType, int]] = []
-    while frame is not None and len(found) < _MOST_FRAMES:
-        found.append((frame.f_code, frame.f_lasti))
-        frame = frame.f_back
-    return found

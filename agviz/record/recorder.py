@@ -40,7 +40,7 @@ from agviz.record.steps.unheld import Reached
 from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store, StreamStore
 from agviz.record.watchdog import Watchdog
 from agviz.record.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
-from agviz.traces import codec
+from agviz.traces import codec, module_states, seedings
 from agviz.traces.left_out import LeftOut
 from agviz.traces.native_calls import NativeCall
 from agviz.traces.optimizer_steps import OptimizerStep
@@ -260,6 +260,10 @@ class Recorder(Instrument):
             self._keep(self.steps.look())
             if averages := self.steps.averages():
                 self.file.note("averages_without_statistics", averages)
+            if states := self.steps.states():
+                self.file.note(module_states.FACT, states)
+            if seeds := self.steps.seedings():
+                self.file.note(seedings.FACT, seeds)
         if self.ranks is not None:
             self.ranks.stop()
         self.store.flush()

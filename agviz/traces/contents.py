@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from agviz.traces import codec
+from agviz.traces import codec, module_states, seedings
 from agviz.traces import events as trace_events
 from agviz.traces.database import given, of
 from agviz.traces.graph_tasks import (
@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from agviz.traces.database import Database
+    from agviz.traces.module_states import StateFact
     from agviz.traces.packed import Column
     from agviz.traces.rows import GraphTaskRow, Shape
+    from agviz.traces.seedings import SeedFact
     from agviz_engine.events import Event
 
 _TEXTS: Final = 255
@@ -108,6 +110,22 @@ class Contents:
             raise self._database.damaged("names of modules are none") from error
 
     @cached_property
+    def module_states(self) -> tuple[StateFact, ...]:
+        """Loads and saves of states that do not do what they seem to."""
+        try:
+            return tuple(module_states.read(self._fact(module_states.FACT)))
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
+            raise self._database.damaged("states of modules are none") from error
+
+    @cached_property
+    def seedings(self) -> tuple[SeedFact, ...]:
+        """Seeds that were set again and again while something was trained."""
+        try:
+            return tuple(seedings.read(self._fact(seedings.FACT)))
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
+            raise self._database.damaged("seeds are none") from error
+
+    @cached_property
     def handed_in(self) -> dict[tuple[str, int], tuple[str, ...]]:
         """What the program calls the tensors of collectives, by process group and number."""
         try:
@@ -139,6 +157,17 @@ class Contents:
             ]
         except (TypeError, ValueError, RecursionError) as error:
             raise self._database.damaged("flags of modules are none") from error
+
+    @cached_property
+    def repeated_modules(self) -> list[tuple[str, int, str]]:
+        """Containers that hold one module several times: path, how often, first name."""
+        try:
+            return [
+                (clean(_is_a(str, path)), _is_a(int, times), clean(_is_a(str, name)))
+                for path, times, name in self._fact("repeated_modules")
+            ]
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._database.damaged("containers of modules are none") from error
 
     @cached_property
     def is_growing(self) -> bool:

@@ -104,9 +104,11 @@ if TYPE_CHECKING:
     from agviz.traces.last_moment import LastMoment
     from agviz.traces.left_out import LeftOut
     from agviz.traces.live_graphs import LiveGraphsLook
+    from agviz.traces.module_states import StateFact
     from agviz.traces.nodes import EdgeNorm, NodeIdentity, NodeLabel, PlacedNode, Turn
     from agviz.traces.nonfinite import Flows
     from agviz.traces.run_facts import ModuleCall
+    from agviz.traces.seedings import SeedFact
     from agviz.traces.step_facts import (
         HeldParameterRow,
         NotFiniteRow,
@@ -581,6 +583,10 @@ class Trace:
         """Modules with an attribute ``requires_grad`` that no parameter follows, and what it is."""
         return self._contents().module_flags
 
+    def repeated_modules(self) -> list[tuple[str, int, str]]:
+        """Containers that hold one module several times: path, how often, and its first name."""
+        return self._contents().repeated_modules
+
     def held_parameters(self) -> list[HeldParameterRow]:
         """What optimizers hold, anew from each step on at which that had changed."""
         return step_facts.held_parameters(self._database, self._contents())
@@ -596,6 +602,14 @@ class Trace:
     def averages_without_statistics(self) -> tuple[str, ...]:
         """Batch norms in ``eval()`` whose weight is averaged, and whose statistics never were."""
         return self._contents().averages_without_statistics
+
+    def module_states(self) -> tuple[StateFact, ...]:
+        """Loads and saves of states of modules that do not do what they seem to."""
+        return self._contents().module_states
+
+    def seedings(self) -> tuple[SeedFact, ...]:
+        """Seeds that were set more than once between steps of one optimizer."""
+        return self._contents().seedings
 
     def dumps(self) -> list[DumpRow]:
         """What all threads were doing when somebody asked or nothing moved, in order of time."""

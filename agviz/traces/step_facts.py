@@ -92,6 +92,18 @@ class ModuleFlags(NamedTuple):
         yield "meta", ("module_flags", json.dumps(self.flags))
 
 
+class RepeatedModules(NamedTuple):
+    """Containers that hold one module several times."""
+
+    graph_task: int
+    containers: Sequence[tuple[str, int, str]]
+    """Paths, how often they hold it, and by which name first."""
+
+    def rows(self, _text: Text, _stack: object) -> Iterator[tuple[str, tuple[str, str]]]:
+        """The table, and the row for it."""
+        yield "meta", ("repeated_modules", json.dumps(self.containers))
+
+
 class UnheldLeaf(NamedTuple):
     """A leaf that gets gradients and that no optimizer holds, on its way to the file."""
 
@@ -129,7 +141,8 @@ class NotFinite(NamedTuple):
 
 
 StepRow: TypeAlias = (
-    "SeenOptimizer | StepFacts | HeldParameters | ModuleFlags | UnheldLeaf | NotFinite"
+    "SeenOptimizer | StepFacts | HeldParameters | ModuleFlags | RepeatedModules | UnheldLeaf"
+    "| NotFinite"
 )
 """What goes to the file about optimizers beside the steps themselves."""
 

@@ -9,6 +9,7 @@ from agviz.analysis.below_zero import below_zero
 from agviz.analysis.steps import (
     adding,
     alike,
+    amplifying,
     averaging,
     axes,
     batching,
@@ -24,6 +25,8 @@ from agviz.analysis.steps import (
     hooking,
     idling,
     inverting,
+    loading,
+    looking,
     making,
     mistaken,
     modes,
@@ -33,15 +36,19 @@ from agviz.analysis.steps import (
     rebinding,
     remaking,
     reordering,
+    repeated_modules,
     repeating,
     restoring,
     scales,
     scaling,
+    seeding,
     signs,
     spoiling,
     statements,
     still,
+    summing,
     twice,
+    uncalled,
     undoing,
     unread,
     unseen,
@@ -58,21 +65,14 @@ if TYPE_CHECKING:
 
 _OF_A_PART: Final = frozenset(
     {
-        *("after the mean", "always drops", "divided again", "flagged", "frozen", "frozen by name"),
-        *("frozen, moved", "held twice", "late binding", "left in groups", "lost sums"),
-        *(
-            "average",
-            "first batch",
-            "hidden write",
-            "first turn",
-            "no option",
-            "swallowed",
-            "unused result",
-        ),
-        *("made in forward", "no statistics", "not clipped", "not held", "on in evaluation"),
-        *("piecewise linear", "rebound", "reordered", "restores nothing", "sharing"),
-        *("single values", "still"),
-        *("swapped", "undetached", "unfrozen", "unread", "unregistered", "weighed"),
+        *("after the mean", "always drops", "average", "bounds swapped", "divided again"),
+        *("first batch", "first turn", "flagged", "frozen", "frozen by name", "frozen, moved"),
+        *("held twice", "hidden write", "late binding", "left in groups", "lost sums"),
+        *("made in forward", "no option", "no statistics", "no way back", "not clipped"),
+        *("not held", "nothing loaded", "on in evaluation", "one module", "only named"),
+        *("piecewise linear", "rebound", "reordered", "restores nothing", "seeded again"),
+        *("sharing", "single values", "still", "swallowed", "swapped", "undetached", "unfrozen"),
+        *("unread", "unregistered", "unused result", "weighed"),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -132,7 +132,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *mistaken.swapped(run),
         *mistaken.undetached(run),
         *mistaken.without_statistics(run),
-        *hooking.written(run),
+        *(list(hooking.written(run)) or looking.looking(run)),
         *binding.read_late(run),
         *reordering.reordered(run),
         *rates.rates(run),
@@ -158,8 +158,10 @@ def _found(trace: Trace) -> list[StepFinding]:
         *remaking.schedules_anew(run),
         *adding.left_in_groups(run),
         *repeating.stepped_again(run),
+        *repeated_modules.repeated_modules(run),
         *inverting.inverted(run),
-        *restored,
+        *(restored or loading.without_copy(run)),
+        *loading.of_nothing(run),
         *restoring.pulled_back(run),
         *still.still(run),
         *unread.unread(run),
@@ -172,9 +174,13 @@ def _found(trace: Trace) -> list[StepFinding]:
         *weighing.after_mean(run),
         *batching.of_whole_batch(run),
         *twice.same_derivative(run),
+        *summing.without_gradient(run),
+        *seeding.seeded_again(run),
         *dropping.lost(run),
         *dropping.alone(run),
         *dropping.mean_of_norm(run),
+        *dropping.swapped_bounds(run),
+        *amplifying.amplified(run),
         *(list(dropping.always(run)) or evaluating.left_on(run)),
         *dividing.divided_again(run),
         *below_zero(run),
@@ -182,6 +188,7 @@ def _found(trace: Trace) -> list[StepFinding]:
     ]
     if not any(found.kind in {"replaced", "unregistered", "frozen"} for found in causes):
         causes += holding.without_gradient(run)
+    causes = uncalled.uncalled(run, causes)
     causes.sort(key=lambda found: found.kind in _OF_A_PART)
     if any(found.kind not in _WITHOUT_EFFECT for found in causes):
         return causes

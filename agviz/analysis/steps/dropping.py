@@ -12,7 +12,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed
+from agviz.analysis.code_search import called_name, own_name, parsed, values_named
+from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.source_calls import calls
 from agviz.analysis.vanishing import GradientFlow
@@ -130,6 +131,62 @@ def _is_augmented(run: RunSteps, frame: Frame | None) -> bool:
         and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
         for node in ast.walk(parsed(run.trace.source(frame.file)))
     )
+
+
+def swapped_bounds(run: RunSteps) -> Iterator[StepFinding]:
+    """Clamps of the last pass whose smallest value is written larger than the largest."""
+    task = run.passes[-1] if run.passes else None
+    if task is None or task.nodes > _MOST_NODES:
+        return
+    frames = [node.frame for node in run.trace.nodes(task.id) if "Clamp" in node.name]
+    for frame in dict.fromkeys(filter(None, frames)):
+        tree = parsed(run.trace.source(frame.file))
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or node.lineno != frame.line:
+                continue
+            bounds = _bounds(tree, node)
+            if bounds is None or bounds[0] <= bounds[1]:
+                continue
+            least, most = map(number, bounds)
+            yield StepFinding(
+                kind="bounds swapped",
+                heading=f"clamp is given the bounds {least} and {most}: all becomes {most}",
+                frame=frame,
+                paragraph=(
+                    "The first bound, min, is larger than the second, max. torch does not complain:"
+                    f" it takes the larger of each value and {least}, then the smaller of that and"
+                    f" {most}, so that everything is {most}, and no gradient flows back. Swap the"
+                    " two, or name them: min=, max=."
+                ),
+            )
+            return
+
+
+def _bounds(tree: ast.Module, call: ast.Call) -> tuple[float, float] | None:
+    """The numbers that a call clamps between; None: it does not, or they are not in the text."""
+    if called_name(call) not in {"clamp", "clamp_", "clip", "clip_"}:
+        return None
+    is_function = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "torch"
+    words = {word.arg: word.value for word in call.keywords}
+    given = call.args[1:] if is_function else call.args
+    both = [*given[:2], *(words[name] for name in ("min", "max")[len(given) :] if name in words)]
+    if len(both) != 2:
+        return None
+    least, most = (_value(tree, one) for one in both)
+    return None if least is None or most is None else (least, most)
+
+
+def _value(tree: ast.Module, written: ast.expr) -> float | None:
+    """A number in the text, or the only one that a name is given; None: it is another thing."""
+    if isinstance(written, ast.UnaryOp) and isinstance(written.op, ast.USub):
+        value = _value(tree, written.operand)
+        return None if value is None else -value
+    if isinstance(written, ast.Constant) and isinstance(written.value, int | float):
+        return float(written.value)
+    name = own_name(written)
+    values = set(values_named(tree, name)) if name else set()
+    found = values.pop() if len(values) == 1 else math.nan
+    return None if math.isnan(found) else found
 
 
 def always(run: RunSteps) -> Iterator[StepFinding]:

@@ -55,6 +55,30 @@ def module_flags(modules: Sequence[tuple[str, Module]]) -> list[tuple[str, bool]
     return found
 
 
+def repeated_modules(modules: Sequence[tuple[str, Module]]) -> list[tuple[str, int, str]]:
+    """Containers that hold one module with parameters several times: path, how often, first name.
+
+    Args:
+        modules: as above.
+    """
+    from torch.nn import ModuleList, Sequential
+
+    found: list[tuple[str, int, str]] = []
+    for label, root in modules:
+        for path, module in root.named_modules():
+            if not is_a(module, ModuleList, Sequential) or len(found) >= _MOST_FLAGS:
+                continue
+            names: dict[int, list[str]] = {}
+            children = {id(child): child for child in module._modules.values()}
+            for name, child in module._modules.items():
+                names.setdefault(id(child), []).append(name)
+            for identity, own in names.items():
+                child = children[identity]
+                if len(own) > 1 and child is not None and any(True for _ in child.parameters()):
+                    found.append((".".join(filter(None, [label, path])), len(own), own[0]))
+    return found
+
+
 def _places(tensor: Tensor, value: Any) -> Iterator[str]:
     """Where it is in an attribute, as Python writes it behind the attribute's name."""
     from torch.nn import Module

@@ -17,17 +17,20 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.record.kinds import is_a
-from agviz.record.steps.attributes import module_flags
+from agviz.record.steps.attributes import module_flags, repeated_modules
 from agviz.record.steps.averages import Averages
 from agviz.record.steps.finiteness import not_finite
 from agviz.record.steps.kept import KeptGradients
 from agviz.record.steps.sample import StepSample
+from agviz.record.steps.seeds import Seeds
+from agviz.record.steps.states import ModuleStates
 from agviz.record.steps.unheld import Reached, UnheldLeaves
 from agviz.record.steps.unstepped import Unstepped
 from agviz.traces.step_facts import (
     HeldParameters,
     ModuleFlags,
     NotFinite,
+    RepeatedModules,
     SeenOptimizer,
     StepFacts,
     UnheldLeaf,
@@ -43,7 +46,9 @@ if TYPE_CHECKING:
 
     from agviz.record.names import Names
     from agviz.record.provenance import Provenance
+    from agviz.traces.module_states import StateFact
     from agviz.traces.rows import Frame
+    from agviz.traces.seedings import SeedFact
     from agviz.traces.step_facts import StepRow
 
 log = logging.getLogger("agviz")
@@ -112,6 +117,8 @@ class StepObserver:
         self._number = itertools.count().__next__
         self._unheld = UnheldLeaves(names.roots)
         self._averaged = Averages()
+        self._states = ModuleStates()
+        self._seeds = Seeds()
         self._has_stepped = False
         self._ever_held: set[int] = set()
         """Identities of what optimizers stepped, which may be gone when the recording ends."""
@@ -127,11 +134,13 @@ class StepObserver:
         self._ours: Any = None
 
     def start(self) -> None:
-        """Note from now on where optimizers are made."""
+        """Note from now on where optimizers are made, and states of modules are loaded."""
         from torch.optim import Optimizer
 
         from agviz_engine.interrupt import held_back
 
+        self._states.start()
+        self._seeds.start()
         self._held_back = held_back
         self._unseen = functools.partial(_unseen_act(), self)
         kind: Any = Optimizer
@@ -150,6 +159,8 @@ class StepObserver:
 
     def stop(self) -> None:
         """Leave torch as it was found, unless somebody has replaced it since."""
+        self._states.stop()
+        self._seeds.stop()
         if self._ours is None:
             return
         from torch.optim import Optimizer
@@ -172,6 +183,8 @@ class StepObserver:
             number: of the step.
             graph_task: the last outermost one that had begun; -1: none.
         """
+        self._states.steps += 1
+        self._seeds.stepped(optimizer)
         return self._guarded(self._stepped, optimizer, number, graph_task) or []
 
     def stepped_unseen(self, optimizer: Any, number: int) -> None:
@@ -181,6 +194,8 @@ class StepObserver:
             optimizer: which stepped.
             number: of the step.
         """
+        self._states.steps += 1
+        self._seeds.stepped(optimizer)
         of = self._optimizers.get(optimizer)
         if of is not None and not self._is_over:
             held = _held(optimizer)
@@ -214,6 +229,14 @@ class StepObserver:
     def averages(self) -> list[str]:
         """Batch norms whose weight is averaged, and whose statistics are as they were made."""
         return self._guarded(self._averages) or []
+
+    def states(self) -> list[StateFact]:
+        """Loads and saves of states of modules that do not do what they seem to."""
+        return [] if self._provenance is None else self._states.facts(self._provenance.files)
+
+    def seedings(self) -> list[SeedFact]:
+        """Seeds that were set more than once between steps of one optimizer."""
+        return [] if self._provenance is None else self._seeds.facts(self._provenance.files)
 
     def _averages(self) -> list[str]:
         held = self._ever_held
@@ -322,6 +345,8 @@ class StepObserver:
             of.names = [self._names.parameter(one) or "" for one in held]
         if flags := module_flags(self._names.roots()):
             yield ModuleFlags(graph_task, flags)
+        if is_new and (containers := repeated_modules(self._names.roots())):
+            yield RepeatedModules(graph_task, containers)
         if of.rows + len(held) > _MOST_HELD_ROWS:
             return
         of.rows += len(held)
