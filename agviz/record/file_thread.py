@@ -204,7 +204,8 @@ class FileThread:
 
     def wake(self) -> None:
         """Commit soon."""
-        self._wake.set()
+        if self._thread is not None:
+            self._wake.set()
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything until now can be read from the file.

@@ -208,8 +208,8 @@ class Provenance:
         captured: list[Any] = []
         saved: list[int | str | None] = []
         try:
+            captured = list(map(_captured, [ref.node for ref in refs]))
             for ref in refs:
-                captured.append(self.captured(ref.node))
                 if ref.saves_tensors or ref.is_custom_function:
                     for number, each in enumerate(self.saved(ref.node)):
                         saved += ref.index, number, *each
@@ -237,8 +237,7 @@ class Provenance:
 
     def captured(self, node: Any) -> Any:
         """What was captured when torch made ``node``, for :meth:`resolve`; None: nothing."""
-        metadata = getattr(node, "metadata", None)  # torch did not make the GraphRoot
-        return None if metadata is None else capturing.unwrapped(metadata.get("traceback_"))
+        return capturing.unwrapped(_captured(node))
 
     def _resolved(self, captured: list[Any]) -> list[tuple[Frame, ...]]:
         try:
@@ -256,7 +255,7 @@ class Provenance:
     def resolve(self, captured: Sequence[Any]) -> list[tuple[Frame, ...]]:
         """Stacks, outermost frame first, of what :meth:`captured` gave; empty for None."""
         stacks: list[tuple[Frame, ...]] = []
-        for found in captured:
+        for found in map(capturing.unwrapped, captured):
             if found is None:
                 stacks.append(())
             elif isinstance(found, list):  # anomaly mode's own
@@ -308,6 +307,12 @@ class Provenance:
             else:
                 _add_saved(found, name, raw)
         return found
+
+
+def _captured(node: Any) -> Any:
+    """The same as it is kept: to look into it takes as long again, and can wait."""
+    metadata = getattr(node, "metadata", None)  # torch did not make the GraphRoot
+    return None if metadata is None else metadata.get("traceback_")
 
 
 def _add_saved(found: list[Saved], name: str, raw: Any) -> None:

@@ -82,6 +82,8 @@ _LARGE_GRAPH: Final = 2_000
 _MOST_WAITING: Final = 1_500_000
 """Numbers and texts; a graph task does not begin before the writer has come down to this (some
 60 MB)."""
+_VALUES_OF_A_NODE: Final = 66
+"""That come to wait while it runs, if it has one input and one output: six rows."""
 _MOST_BYTES_WAITING: Final = 128 * 1024**2
 """Bytes of copies; a gradient is not copied before the writer has come down to this."""
 _SHARE_OF_VALUES: Final = 0.25
@@ -533,6 +535,8 @@ class Recorder(Instrument):
             self.store.side(graph)
             if event.nodes > _LARGE_GRAPH:
                 self.file.large.add(event.graph_task)
+                if len(self.file.journal) + event.nodes * _VALUES_OF_A_NODE > _MOST_WAITING:
+                    self.store.flush()  # a store that keeps all in memory has no room for it
                 self.file.wake()
             if self._provenance is not None:
                 refs = live.graph_task.nodes
@@ -553,7 +557,7 @@ class Recorder(Instrument):
 
     def _keep_reached(self, task: GraphTask, graph: Graph) -> None:
         """Keep to which leaves a pass leads that no optimizer holds."""
-        if self.steps is None or not task.accumulate_grad:
+        if self.steps is None or not self.steps.has_stepped or not task.accumulate_grad:
             return
         names = graph.parameters
         reached = [

@@ -36,7 +36,7 @@ REPORT: Final = "report.html"
 _OURS: Final = (TRACE, f"{TRACE}-wal", f"{TRACE}-shm", GRAPH, DOT, SUMMARY, REPORT)
 MOST_BYTES: Final = 200_000_000
 """Of a trace without whole gradients: a suite's are to fit into what a run uploads."""
-PATIENCE: Final = 0.5
+PATIENCE: Final = 2.0
 """Seconds of a test, from its first backward on, that are recorded in memory."""
 
 

@@ -119,7 +119,8 @@ class StepObserver:
         self._averaged = Averages()
         self._states = ModuleStates()
         self._seeds = Seeds()
-        self._has_stepped = False
+        self.has_stepped = False
+        """Whether any optimizer has."""
         self._ever_held: set[int] = set()
         """Identities of what optimizers stepped, which may be gone when the recording ends."""
         self._passes = 0
@@ -208,15 +209,19 @@ class StepObserver:
 
     def pass_begun(self) -> None:
         """An outermost backward pass begins."""
-        self._guarded(self._pass_begun)
+        with self._lock:
+            self._passes += 1
+        if self._optimizers:
+            self._guarded(self._pass_begun)
 
     def pass_ended(self) -> None:
         """It has ended."""
-        self._guarded(self._pass_ended)
+        if self._optimizers:
+            self._guarded(self._pass_ended)
 
     def reached(self, leaves: Sequence[Reached]) -> list[StepRow]:
         """The leaves to which a pass leads that writes ``.grad``; what is to be written of them."""
-        return self._guarded(self._reached, leaves) or []
+        return self._guarded(self._follow, leaves) or []
 
     def look(self, graph_task: int = NO_GRAPH_TASK) -> list[StepRow]:
         """Look for parameters and buffers that are not finite; what is to be written.
@@ -240,7 +245,7 @@ class StepObserver:
 
     def _averages(self) -> list[str]:
         held = self._ever_held
-        return self._averaged.look(self._names.roots, held) if self._has_stepped else []
+        return self._averaged.look(self._names.roots, held) if self.has_stepped else []
 
     def _guarded(self, act: Callable[..., Any], *args: Any) -> Any:
         return (self._unseen or self._act)(act, *args)
@@ -326,7 +331,7 @@ class StepObserver:
         of.versions = [one._version for one in held]
         of.reached.clear()
         of.kept.stepped(held)
-        self._has_stepped = True
+        self.has_stepped = True
         self._averaged.stepped(self._names.roots, self._ever_held)
         return rows
 
@@ -356,26 +361,21 @@ class StepObserver:
         yield HeldParameters(graph_task, of.number, number, tuple(columns))
 
     def _pass_begun(self) -> None:
-        self._passes += 1
         for optimizer, of in list(self._optimizers.items()):
             if of.is_watched_here:
                 of.kept.pass_begun(_held(optimizer))
-            elif not self._has_stepped and of.is_of_this_thread:
+            elif not self.has_stepped and of.is_of_this_thread:
                 of.unstepped.pass_begun(_held(optimizer))
 
     def _pass_ended(self) -> None:
         for optimizer, of in list(self._optimizers.items()):
             if of.is_watched_here:
                 of.kept.pass_ended(_held(optimizer))
-            elif not self._has_stepped and of.is_of_this_thread:
+            elif not self.has_stepped and of.is_of_this_thread:
                 of.unstepped.pass_ended(_held(optimizer))
 
-    def _reached(self, leaves: Sequence[Reached]) -> list[StepRow]:
-        if not self._has_stepped:
-            return []
-        return list(self._follow(leaves))
-
-    def _follow(self, leaves: Sequence[Reached]) -> Iterator[UnheldLeaf]:
+    def _follow(self, leaves: Sequence[Reached]) -> list[UnheldLeaf]:
+        found: list[UnheldLeaf] = []
         held: dict[int, _Optimizer] = {}
         for optimizer, of in list(self._optimizers.items()):
             held.update(dict.fromkeys(of.identities or map(id, _held(optimizer)), of))
@@ -383,7 +383,8 @@ class StepObserver:
             holder = held.get(id(leaf.variable))
             if holder is not None:
                 holder.reached.add(id(leaf.variable))
-            yield from self._unheld.reached(leaf, held)
+            found += self._unheld.reached(leaf, held)
+        return found
 
     def _look(self, graph_task: int) -> list[StepRow]:
         self._looks += 1
@@ -394,7 +395,7 @@ class StepObserver:
         for of in list(self._optimizers.values()):
             for identity, version in zip(of.identities, of.versions, strict=False):
                 written[identity] = of.number, of.step, version
-        rows: list[StepRow] = list(self._idle()) if is_end and not self._has_stepped else []
+        rows: list[StepRow] = list(self._idle()) if is_end and not self.has_stepped else []
         found = not_finite(self._names.roots(), waits_for_devices=not is_end)
         for number, (name, tensor, is_buffer) in enumerate(found):
             optimizer, step, version = written.get(id(tensor), (-1, -1, -1))
