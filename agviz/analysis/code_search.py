@@ -19,7 +19,7 @@ ADDING: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "s
 """Methods that put something into a container."""
 _FILES: Final = 64
 """Whose syntax trees are kept."""
-_MOST_DEEP: Final = 4
+_MOST_DEEP: Final = 8
 """Calls inside of calls that are followed by name."""
 
 
@@ -338,14 +338,15 @@ def user_files(trace: Trace) -> list[str]:
 
 
 def running_functions(trace: Trace) -> set[str]:
-    """Functions that ran: of recorded frames, and what these call, by name."""
+    """Names of functions that ran, or that those call, as far as names tell."""
     found = {frame.function for frame in trace.frames() if not frame.hidden}
-    calls = [
+    found |= {"<module>", "__init__"}
+    calls = {
         (function, called_name(node))
         for file in user_files(trace)
         for function, node in with_functions(parsed(trace.source(file)))
         if isinstance(node, ast.Call)
-    ]
+    }
     for _ in range(_MOST_DEEP):
         found |= {called for function, called in calls if function in found}
     return found

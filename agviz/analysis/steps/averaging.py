@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import (
     own_name,
     parsed,
-    running_functions,
     user_files,
     values_named,
     with_functions,
@@ -40,14 +39,12 @@ _WEIGHTS: Final = ("parameters()", "state_dict()", "buffers()")
 
 def averaged(run: RunSteps) -> Iterator[StepFinding]:
     """Averages with the wrong shares. Note [Shares]."""
-    running: set[str] | None = None
     for file in user_files(run.trace) if run.optimizers else ():
         tree = parsed(run.trace.source(file))
         for function, loop in with_functions(tree):
             if not isinstance(loop, ast.For) or not _is_of_two(loop):
                 continue
-            running = running_functions(run.trace) if running is None else running
-            for node in ast.walk(loop) if function in running else ():
+            for node in ast.walk(loop) if function in run.running else ():
                 found = _of_statement(node, tree)
                 if found is None or not isinstance(node, ast.stmt):
                     continue

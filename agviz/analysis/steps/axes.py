@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import (
     called_name,
     parsed,
-    running_functions,
     user_files,
     with_functions,
 )
@@ -103,7 +102,7 @@ def last_of_samples(run: RunSteps) -> Iterator[StepFinding]:
                 if not isinstance(method, ast.FunctionDef):
                     continue
                 found = _taken(method, layers)
-                if found is None or method.name not in running_functions(run.trace):
+                if found is None or method.name not in run.running:
                     continue
                 node, layer = found
                 yield StepFinding(

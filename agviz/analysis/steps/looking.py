@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import called_name, own_name, parsed, user_files, with_functions
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import running
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def looking(run: RunSteps) -> Iterator[StepFinding]:
     ]
     if not calls:
         return
-    ran = running(run.trace)
+    ran = run.running
     hooks = [call.args[-1] for function, call in calls if function in ran]
     names = {own_name(one) for one in hooks} - {""}
     for file, _, node in nodes:

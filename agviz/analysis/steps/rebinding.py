@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import (
     called_name,
     parsed,
-    running_functions,
     user_files,
     with_functions,
 )
@@ -48,7 +47,6 @@ def rebound(run: RunSteps) -> Iterator[StepFinding]:
     """Statements that were to change parameters, and only name other tensors."""
     if not run.passes:
         return
-    running: set[str] | None = None  # to find them, all files are read
     for file in user_files(run.trace):
         lines = run.trace.source(file)
         if not any(word in line for line in lines for word in _WORDS):
@@ -63,8 +61,7 @@ def rebound(run: RunSteps) -> Iterator[StepFinding]:
                 value = ast.unparse(assign.value)
                 if _is_needless(run, value.removeprefix(f"{name}.")):
                     continue
-                running = running_functions(run.trace) if running is None else running
-                if function not in running:
+                if function not in run.running:
                     continue
                 line = Frame(file, assign.lineno, function, False, lines[assign.lineno - 1].strip())
                 yield _finding(line, loop.lineno, name, value)

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.code_search import running_functions
 from agviz.analysis.loss_scale import loss_scale
 
 if TYPE_CHECKING:
@@ -200,6 +201,11 @@ class RunSteps:
         """The first pass whose loss or gradients are not finite; None: none is."""
         wrong = [*self.trace.nonfinite_roots()[:1], *self.trace.nonfinite_results()[:1]]
         return min(wrong, default=None)
+
+    @cached_property
+    def running(self) -> set[str]:
+        """Names of functions that ran, or that those call; to find them, all files are read."""
+        return running_functions(self.trace)
 
     def passes_between(self, last: TakenStep | None, taken: TakenStep) -> GraphTasks:
         """The passes before a step, after the last one of its optimizer; None: it is the first."""

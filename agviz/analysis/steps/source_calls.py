@@ -9,7 +9,6 @@ from agviz.analysis.code_search import (
     called_name,
     container_name,
     parsed,
-    user_files,
     with_functions,
 )
 from agviz.traces.rows import Frame, visible
@@ -243,21 +242,6 @@ def near(
         inside |= {name for function, name in called if function in inside}
     inside |= {frame.function for frame in stack}
     return [line for line in calls(trace, beside, fits) if line.function in inside]
-
-
-def running(trace: Trace) -> set[str]:
-    """Names of functions that ran, or that those call, as far as names tell."""
-    ran = {frame.function for frame in trace.frames() if not frame.hidden}
-    ran |= {"<module>", "__init__"}
-    called = {
-        (function, called_name(node))
-        for file in user_files(trace)
-        for function, node in with_functions(parsed(trace.source(file)))
-        if isinstance(node, ast.Call)
-    }
-    for _ in range(2 * _MOST_DEEP):
-        ran |= {name for function, name in called if function in ran}
-    return ran
 
 
 def clips(trace: Trace, stack: Sequence[Frame]) -> list[tuple[Frame, float]]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import (
     called_name,
     parsed,
-    running_functions,
     targets_of,
     user_files,
     with_functions,
@@ -321,13 +320,11 @@ def _running_nodes(
     run: RunSteps, is_wanted: Callable[[str], bool] = bool
 ) -> Iterator[tuple[str, str, ast.stmt]]:
     """All statements of functions that ran: file, function, statement."""
-    running: set[str] | None = None
     for file in filter(is_wanted, user_files(run.trace) if run.passes else ()):
         for function, node in with_functions(parsed(run.trace.source(file))):
             if not isinstance(node, ast.stmt):
                 continue
-            running = running_functions(run.trace) if running is None else running
-            if function in running:
+            if function in run.running:
                 yield file, function, node
 
 

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import parsed, user_files, with_functions
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import running
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
-    from agviz.traces.reader import Trace
 
 _MEANS: Final = {
     "backward": "no gradient is computed there, and nothing is trained by it",
@@ -53,13 +51,14 @@ def uncalled(run: RunSteps, others: Sequence[StepFinding]) -> list[StepFinding]:
         run: of the program.
         others: what else is found in it.
     """
-    named = list(_named(run.trace))
+    named = list(_named(run))
     follows = {kind for method, _ in named for kind in _FOLLOWING.get(method, ())}
     return [*(one for _, one in named), *(one for one in others if one.kind not in follows)]
 
 
-def _named(trace: Trace) -> Iterator[tuple[str, StepFinding]]:
+def _named(run: RunSteps) -> Iterator[tuple[str, StepFinding]]:
     """The first statement for each method, with the method. Note [Named only]."""
+    trace = run.trace
     files = {file: parsed(trace.source(file)) for file in user_files(trace)}
     statements = [
         (file, function, node)
@@ -71,12 +70,12 @@ def _named(trace: Trace) -> Iterator[tuple[str, StepFinding]]:
     ]
     if not statements:
         return
-    ran, properties = running(trace), _properties(list(files.values()))
+    properties = _properties(list(files.values()))
     seen: set[str] = set()
     for file, function, node in statements:
         text = ast.unparse(node.value)
         method = text.rpartition(".")[2]
-        if function not in ran or method in seen | properties:
+        if function not in run.running or method in seen | properties:
             continue
         if text in _called_beside(files[file], node):
             continue
