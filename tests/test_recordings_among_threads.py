@@ -40,7 +40,6 @@ def _alone(steps: int) -> str:
     return _run(steps).stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "options"),
     [

@@ -101,7 +101,7 @@ def mean_of_norm(run: RunSteps) -> Iterator[StepFinding]:
             whole = next(iter(node.input_shapes or ()), None) or ()
             if flow is None or not node.name.startswith("NativeBatchNorm") or len(whole) < 2:
                 continue
-            _, came = next(iter(flow.inputs(node.index)))
+            _, came = next(iter(flow.inputs(node.index)), (None, None))
             _, gave = flow.output(node.index, 0)
             if whole[1] != 1 or came is None or gave is None or not came.norm:
                 continue

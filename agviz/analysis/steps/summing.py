@@ -103,7 +103,7 @@ def _one_sided(trace: Trace, graph_task: int) -> dict[tuple[Frame, int], int]:
     for edge in trace.edges(graph_task):
         ahead.setdefault(edge.producer, []).append((edge.output, edge.consumer))
     sums: dict[Frame, list[NodeRow]] = {}
-    waiting, seen = [0], set()
+    waiting, seen = [0][: len(nodes)], set()  # a pass that only began has none
     while waiting:
         index = waiting.pop()
         node = nodes[index]
