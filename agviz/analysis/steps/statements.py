@@ -66,7 +66,9 @@ def thrown_away_results(run: RunSteps) -> Iterator[StepFinding]:
     changed = _changed(call)
     written, name = ast.unparse(call.func), ast.unparse(changed)
     remedy = f"Write {name} = {written}(...)"
-    if isinstance(changed, ast.Attribute):
+    if isinstance(changed, ast.Call):  # nothing can be assigned to that
+        remedy = f"Take what {written} returns, and go on with it"
+    elif isinstance(changed, ast.Attribute):
         remedy = f"Change it in place, under torch.no_grad(): {name}.{called_name(call)}_(...)"
     lines = [f"{other.line}" for other, _ in others]
     same = f" The same holds of {plural(len(lines), 'line')}: {listed(lines)}." if lines else ""
