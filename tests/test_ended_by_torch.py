@@ -31,6 +31,17 @@ UNSCALED_TWICE = SCALED + "scaler.unscale_(first)\nscaler.unscale_(first)\n"
 STEPPED_TWICE = SCALED + "scaler.step(first)\nscaler.step(first)\n"
 HALF = SCALED + "model.half()\nfor p in model.parameters():\n    p.grad = p.detach().clone()\n"
 HALF += "scaler.unscale_(first)\n"
+NEVER_STEPPED = SCALED + "first.step()\nscaler.update()\n"
+OF_WHAT_IS_COMPUTED = SCALED + "torch.optim.SGD([model.weight * 2], 0.1)\n"
+OF_NOTHING = SCALED + "torch.optim.SGD((p for p in []), 0.1)\n"
+SPARSE = SCALED + "table = torch.nn.Embedding(4, 2, sparse=True)\n"
+SPARSE += "table(torch.tensor([1, 1])).sum().backward()\n"
+SPARSE += "torch.optim.Adam(table.parameters()).step()\n"
+ASSIGNED = SCALED + "model.weight = model.weight * 2\n"
+COPIED = SCALED + "import copy\nmodel.last = loss\ncopy.deepcopy(model)\n"
+ONE_SAMPLE = SCALED + "torch.nn.BatchNorm1d(4)(torch.ones(1, 4))\n"
+OTHER_GROUPS = SCALED + "first.param_groups[0]['params'].pop()\n"
+OTHER_GROUPS += "first.load_state_dict(second.state_dict())\n"
 ANOTHER_WAY = """
 import random, torch
 from torch.utils.checkpoint import checkpoint
@@ -73,7 +84,7 @@ def _verdict(program: str, folder: Path, *options: str) -> Verdict:
         return verdicts(trace)[0]
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize(
     ("program", "options", "heading", "words"),
     [
@@ -81,6 +92,14 @@ def _verdict(program: str, folder: Path, *options: str) -> Verdict:
         (UNSCALED_TWICE, (), "gradients were unscaled twice", "scaler.update() once"),
         (STEPPED_TWICE, (), "an optimizer twice without update()", "scaler.update() once"),
         (HALF, (), "given gradients in float16", "Keep them in float32"),
+        (NEVER_STEPPED, (), "updated that has stepped no optimizer", "scaler.step(optimizer)"),
+        (OF_WHAT_IS_COMPUTED, (), "given a tensor that is computed", "Make it a leaf"),
+        (OF_NOTHING, (), "given no parameters", "its generator was used up"),
+        (SPARSE, (), "a sparse gradient that it can't take", "SparseAdam"),
+        (ASSIGNED, (), "assigned where a module has a parameter", "parametrize"),
+        (COPIED, (), "copied by deepcopy", "x.detach()"),
+        (ONE_SAMPLE, (), "given one value per channel", "drop_last=True"),
+        (OTHER_GROUPS, (), "into one that holds other parameters", "the same groups"),
         (ANOTHER_WAY, (), "CheckpointError", "ran otherwise when it was computed anew"),
         (RENORMALISED, ("--check-forward",), "modified by an inplace operation", "max_norm"),
     ],

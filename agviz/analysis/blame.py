@@ -119,6 +119,8 @@ def function_name(name: str) -> str:
     return _SAME.get(bare, bare)
 
 
+_OF_LOGARITHMS: Final = frozenset({"logaddexp", "logaddexp2"})
+"""Two -inf give -inf there, as is meant, and a derivative that is NaN."""
 _REFLECTED: Final = {f"__r{word}__" for word in ("truediv", "div", "pow", "mul", "add", "sub")}
 _SAME: Final = {
     "truediv": "div", "divide": "div", "true_divide": "div", "itruediv": "div", "idiv": "div",
@@ -213,6 +215,7 @@ class _Way:
                 is_masked &= gave_nan or function_name(op.name) != "log_softmax"
                 if is_masked and (overflowed := self._overflowed(maker)) is not None:
                     return self._function(trace, overflowed)
+                is_masked |= function_name(op.name) in _OF_LOGARITHMS and len(wrong) > 1
                 if is_masked or (gave_nan and is_mask):
                     return self._function(trace, op)
             if maker is None or not maker.inputs:  # made of no tensor: torch.tensor, torch.full

@@ -50,10 +50,19 @@ a mask, and a hook."""
 _CANCELLED: Final = frozenset({Cause.CANCELLED, Cause.FAINT_MEETING})
 _PRODUCTS: Final = ("Mm", "Addmm", "Bmm", "Baddbmm", "Convolution")
 """Nodes of products with matrices, of which one that is zeros only is no weight of a loss."""
+_UNKNOWN_ZEROS: Final = frozenset({Cause.OVERWRITTEN, Cause.UNKNOWN})
+_BETWEEN_STEPS: Final = "weight_hh"
+"""In the names of what a recurrence multiplies its state by, as torch names it."""
 _LEAST_ZERO_PASSES: Final = 8
 """With zeros in each of those that are looked at, where a program may mean them."""
 _FACTOR: Final = Cause.ZERO_FACTOR
 """It lasts where several factors are zero, and each leaves the others without a gradient."""
+_REMEDIES: Final = {
+    Cause.NOT_REACHED: "Record with --check-forward (check_forward=True) to learn whether a line"
+    " cuts them off, or the forward does not use them.",
+    Cause.SHIFT: "A constant that is added to all that is normalised cancels. Nothing else is"
+    " trained: train what is behind that, or leave it out.",
+}
 _SHARE_FAINT: Final = 0.25
 """Of all parameters, that have to have next to nothing, where none is zero."""
 _LEARNS: Final = 0.5
@@ -108,21 +117,22 @@ class NoUse:
     @property
     def _remedy(self) -> str:
         row = self.group.rows[0]
-        if row.cause is Cause.NOT_REACHED:
-            return (
-                "Record with --check-forward (check_forward=True) to learn whether a line cuts"
-                " them off, or the forward does not use them."
-            )
+        if row.cause in _REMEDIES:
+            return _REMEDIES[row.cause]
         if not self.is_from_first:
             return (
                 "All learn through it, so it is what the model puts out: an activation behind the"
                 " last layer can't give what lies beyond its range, as numbers below 0 behind a"
                 " ReLU. Leave it out there, unless a step was too large."
             )
-        if row.cause is Cause.SHIFT:
+        if row.cause is Cause.UNKNOWN and all(
+            _BETWEEN_STEPS in a.parameter for a in self.group.rows
+        ):
             return (
-                "A constant that is added to all that is normalised cancels. Nothing else is"
-                " trained: train what is behind that, or leave it out."
+                "That is what a recurrence multiplies its state by, which is zero at the first"
+                " step: nothing of a later step reaches the loss, or every sequence has one step"
+                " only. Look at which outputs are taken (output[:, -1] and h_n are of the last"
+                " step), and at batch_first."
             )
         if self.is_meant and row.cause in {_FACTOR, Cause.MASKED}:
             what = "the other factor" if row.cause is _FACTOR else "the mask"
@@ -260,7 +270,7 @@ def _zeros_that_may_be_meant(
     """Those whose gradients a mask or a matrix of zeros takes, or that cancel with their module's.
 
     A number that weighs a term of the loss says nothing: it may be a schedule's. Where the gradient
-    of all is zero, and the reason is not known, that is all that is known.
+    of all, or of weights, is zero, and the reason is not known, that is all that is known.
     """
     if passes < _LEAST_ZERO_PASSES:
         return []
@@ -273,8 +283,8 @@ def _zeros_that_may_be_meant(
             or (row.cause is _FACTOR and norms.get(row.parameter) != 0 and _is_of_matrices(row))
         )
     ]
-    unknown = [row for row in lasting if (row.gradient, row.cause) == ("zero", Cause.UNKNOWN)]
-    if unknown and unknown == list(trained):
+    unknown = [row for row in lasting if row.gradient == "zero" and row.cause in _UNKNOWN_ZEROS]
+    if unknown == list(trained) or any(len(row.shape or ()) > 1 for row in unknown):
         return unknown
     cancelled = [row for row in lasting if row.cause in _CANCELLED]
     others = {_owner(row) for row in trained if row not in cancelled}

@@ -115,6 +115,60 @@ _KNOWN: Final = (
         " should have, agviz why says what cut it off.",
     ),
     _Known(
+        "No inf checks were recorded prior to update",
+        "a GradScaler was updated that has stepped no optimizer",
+        "scaler.update() follows scaler.step(optimizer), which unscales the gradients and looks for"
+        " infinities. optimizer.step() in its place steps on gradients that are still multiplied by"
+        " the scale: call scaler.step(optimizer) between backward and update.",
+    ),
+    _Known(
+        "can't optimize a non-leaf Tensor",
+        "an optimizer was given a tensor that is computed",
+        "It has a graph, so it is computed anew of something else in each forward, and a step on it"
+        " would be lost. Make it a leaf, as by nn.Parameter(x.detach()) or"
+        " x.detach().requires_grad_(), or give the optimizer what it is computed of: .to(), .cuda()"
+        " or a product behind requires_grad=True give such tensors.",
+    ),
+    _Known(
+        "optimizer got an empty parameter list",
+        "an optimizer was given no parameters",
+        "parameters() of that module is empty, or its generator was used up before, as by a loop"
+        " over it. Layers in a plain list or dict are not found by parameters(): use nn.ModuleList"
+        " or nn.ModuleDict. A filter by requires_grad leaves nothing where all is frozen.",
+    ),
+    _Known(
+        "does not support sparse gradients",
+        "an optimizer got a sparse gradient that it can't take",
+        "An embedding with sparse=True gives gradients that are sparse. Leave sparse=True out, or"
+        " give its weight to SparseAdam, SGD or Adagrad, in an optimizer of its own.",
+    ),
+    _Known(
+        "(torch.nn.Parameter or None expected)",
+        "a tensor was assigned where a module has a parameter",
+        "A parameter keeps its place. To set its value, write into it under torch.no_grad()"
+        " (weight.copy_(value)); to use a weight that is computed, and train what it is computed"
+        " of, delete the parameter first, or use torch.nn.utils.parametrize.",
+    ),
+    _Known(
+        "support the deepcopy protocol at the moment",
+        "a tensor with a graph was copied by deepcopy",
+        "A module or list that is copied holds a tensor that was computed, as one that forward"
+        " keeps in self: deepcopy can't copy its graph. Keep it detached (self.last = x.detach()),"
+        " or copy state_dict() in place of the module.",
+    ),
+    _Known(
+        "Expected more than 1 value per channel when training",
+        "batch norm in training mode was given one value per channel",
+        "Of one value there is no variance. Most often the last batch has one sample: use"
+        " drop_last=True, larger batches, or eval() where nothing is trained.",
+    ),
+    _Known(
+        "doesn't match the size of optimizer's group",
+        "the state of an optimizer was loaded into one that holds other parameters",
+        "Both have to hold the same parameters in the same groups and order. Freeze, unfreeze and"
+        " add layers in the same way before the optimizer is made, or load the model only.",
+    ),
+    _Known(
         "unscale_() has already been called on this optimizer since the last update()",
         "gradients were unscaled twice before one step",
         "Call scaler.unscale_ once for each optimizer and step, behind the last backward that adds"

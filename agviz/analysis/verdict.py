@@ -42,6 +42,7 @@ from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.steps.signs import signs
+from agviz.analysis.steps.unused_names import unused_name
 from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
 from agviz.analysis.zero_derivative import zero_derivative
@@ -76,6 +77,7 @@ _MAY_BE_MEANT: Final = (
     growing_network,
     signs,
     one_linear_map,
+    unused_name,
 )
 """What is said and not judged, where nothing else was found."""
 _FEW: Final = 3

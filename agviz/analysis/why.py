@@ -546,7 +546,8 @@ class _Why:
     def _fell(self, task: GraphTaskRow) -> tuple[float, float] | None:
         """The loss of the first pass, and of this one if steps have brought it to nothing.
 
-        None: they have not, or passes of several losses take turns.
+        None: they have not, passes of several losses take turns, or all end at one and the same
+        number: nothing is learnt there, of which there may be much.
         """
         if not self._is_last or not self._trace.passes_before_steps():
             return None
@@ -559,6 +560,7 @@ class _Why:
         late = [losses.get(each.id, math.inf) for each in self._passes]
         began = losses[first]
         is_nothing = all(0 <= loss <= _LEARNT * began for loss in late)
+        is_nothing &= not any(late) or len(set(late)) > 1 or len(late) == 1
         return (began, losses[last]) if is_nothing and last in losses else None
 
     def _had_gradient(self, name: str) -> bool:

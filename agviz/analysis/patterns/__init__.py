@@ -25,6 +25,7 @@ RULES: Final[Sequence[Callable[[Evidence], Finding | None]]] = (
     flow.hook,
     flow.replaced,
     singular.zero_times_infinity,
+    singular.unreachable,
     forward.data,
     forward.parameter,
     singular.singular_here,

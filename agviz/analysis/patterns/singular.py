@@ -32,6 +32,7 @@ POW: Final = "pow with zero base"
 NEGATIVE_BASE: Final = "pow of a negative base"
 EXP: Final = "overflow of exp"
 SOFTMAX: Final = "softmax of a row of -inf"
+LOGADDEXP: Final = "logaddexp of -inf and -inf"
 VARIANCE: Final = "normalisation with zero variance"
 
 REMEDIES: Final[Mapping[str, str]] = {
@@ -53,6 +54,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     SOFTMAX: (
         "Leave at least one entry of each row unmasked, or mask with a large finite number"
         " (torch.finfo(dtype).min) and drop those rows afterwards."
+    ),
+    LOGADDEXP: (
+        "Take a large negative number (-1e30) in place of -inf for what can't be reached, or leave"
+        " those places out before it: torch.where behind it leaves the NaN in the gradient."
     ),
     VARIANCE: "Give it an eps that the dtype can hold beside the variance, such as 1e-5.",
 }
@@ -200,6 +205,24 @@ def singular(evidence: Evidence) -> Finding | None:
     finding = found.finding()
     remedy = _already(evidence, finding.remedy) or of_half(finding.remedy, evidence.wrong)
     return finding._replace(remedy=remedy)
+
+
+def unreachable(evidence: Evidence) -> Finding | None:
+    """A sum of two logarithms of 0, which is -inf as it should be; its derivative is not."""
+    if evidence.function not in {"Logaddexp", "Logaddexp2"}:
+        return None
+    values = [_value(evidence, name) for name in ("self", "other")]
+    known = [one for one in values if one is not None]
+    if len(known) < 2 or not all(one.neginf and not one.nan + one.posinf for one in known):
+        return None
+    name = evidence.function.lower()
+    return Finding(
+        LOGADDEXP,
+        f"{name} was given -inf {places(known[0].neginf)} and {places(known[1].neginf)}: where both"
+        " are, its value is -inf, and its derivative is exp(-inf - -inf), NaN, whatever gradient"
+        " comes",
+        REMEDIES[LOGADDEXP],
+    )
 
 
 def singular_here(evidence: Evidence) -> Finding | None:

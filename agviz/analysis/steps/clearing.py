@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.code_search import called_name, parsed, with_functions
 from agviz.analysis.program_writes import written
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, is_clear, is_set_to_zero
-from agviz.traces.rows import visible
+from agviz.traces.rows import Frame, visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -17,14 +19,17 @@ if TYPE_CHECKING:
 
     from agviz.analysis.steps.run import RunSteps, Stepping, TakenStep
     from agviz.measure.values import Health
-    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
 
 _LEAST_KEPT: Final = 3
 """Steps, besides half of them: one step on old gradients is an accident, or a test."""
 _LEAST_CLEARED: Final = 3
+_LEAST_BY_HAND: Final = 8
+"""Passes: fewer may be one step's."""
 _CLEARING: Final = (".zero_", ".fill_", "_foreach_zero_")
 _MOST_OPS: Final = 2_000
 _MOST_STEPS: Final = 8
+_MOST_LEAVES: Final = 500
 _FEW: Final = 8
 """Passes between two steps that are looked at."""
 
@@ -276,3 +281,106 @@ def given_back(run: RunSteps) -> Iterator[StepFinding]:
                 " put them there: p.grad = g."
             ),
         )
+
+
+def kept_in_part(run: RunSteps) -> Iterator[StepFinding]:
+    """Optimizers of which some gradients pile up, while others are cleared before each step."""
+    for each in run.optimizers:
+        held = {row.name for row in each.held if row.name}
+        steps = each.steps[1:]
+        if len(steps) < _LEAST_KEPT or is_set_to_zero(run.trace, each.stepped):
+            continue
+        found: list[frozenset[str]] = []
+        for last, taken in list(itertools.pairwise(steps))[-_LEAST_KEPT:]:
+            between = run.passes_between(last, taken).ids
+            rows = [
+                row
+                for row in run.trace.parameters(between[0] if len(between) == 1 else -1)
+                if row.name in held and row.node is not None
+            ]
+            old = frozenset(row.name for row in rows if row.had_grad)
+            found.append(old if len(old) < len(rows) else frozenset())
+        if len(found) < _LEAST_KEPT or not found[0] or len(set(found)) > 1:
+            continue
+        names = sorted(found[0])
+        lines = [str(frame.line) for frame in calls(run.trace, each.stepped, is_clear)]
+        where = f" (line {listed(lines)})" if lines else ""
+        yield StepFinding(
+            kind="kept",
+            heading=f"the gradients of {listed(names)} pile up, others are cleared",
+            frame=each.stepped,
+            paragraph=(
+                f"Before each pass that was looked at, one for each step of {each.name}, they had"
+                " a gradient of the steps before, and backward added to it; the others of that"
+                f" optimizer had none. What clears{where} reaches a part of the model only: call"
+                " zero_grad() of the optimizer, which clears all that it holds."
+            ),
+        )
+
+
+def kept_by_hand(run: RunSteps) -> Iterator[StepFinding]:
+    """Gradients that pile up where the program steps by itself, without an optimizer."""
+    ids = run.passes.ids
+    if run.optimizers or run.idle or len(ids) < _LEAST_BY_HAND:
+        return
+    frame = visible(run.trace.call_site(ids[-1]))
+    if frame is None:
+        return
+    tree = parsed(run.trace.source(frame.file))
+    written = [place for place in with_functions(tree) if _moves_by_gradient(place[1])]
+    if not written or _clears_by_hand(tree):
+        return
+    if _adds_to_all(run, ids[0]) or not all(_adds_to_all(run, task) for task in ids[-_LEAST_KEPT:]):
+        return
+    function, node = written[0]
+    number = getattr(node, "lineno", frame.line)
+    line = run.trace.source(frame.file)[number - 1].strip()
+    yield StepFinding(
+        kind="kept",
+        heading="gradients pile up from step to step: nothing clears them",
+        frame=Frame(frame.file, number, function, False, line),
+        paragraph=(
+            f"The program moves parameters by their .grad in this line, and before each of the"
+            f" last {_LEAST_KEPT} of {len(ids):,} backward passes all of them had one already:"
+            " backward adds to it, so that each step follows the sum of all gradients so far. Set"
+            " p.grad = None after the step, or call zero_grad() of the model before backward."
+        ),
+    )
+
+
+def _adds_to_all(run: RunSteps, graph_task: int) -> bool:
+    """Whether what each leaf has after a pass was measured besides what arrived there.
+
+    So it is where they differ: where something was there before, or several gradients arrive.
+    """
+    leaves = [node.index for node in run.trace.nodes(graph_task) if node.shape is not None]
+    if not 0 < len(leaves) <= _MOST_LEAVES:
+        return False
+    rows = (run.trace.health(graph_task, leaf) for leaf in leaves)
+    return all(any(row.role == "accumulated" for row in found) for found in rows)
+
+
+def _moves_by_gradient(node: ast.AST) -> bool:
+    """Whether a statement writes something worked out of ``.grad`` to something."""
+    match node:
+        case ast.AugAssign(value=value):
+            return ".grad" in ast.unparse(value)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name)) as call):
+            is_write = name.endswith("_") and not name.endswith("__")
+            return is_write and any(".grad" in ast.unparse(each) for each in call.args)
+    return False
+
+
+def _clears_by_hand(tree: ast.Module) -> bool:
+    """Whether the text of a program clears or replaces gradients somewhere."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr="zero_grad") | ast.Delete():
+                return True
+            case ast.Attribute(attr=name, value=ast.Attribute(attr="grad")) if name.endswith("_"):
+                return True
+            case ast.Attribute(attr="grad", ctx=ast.Store()):
+                return True
+            case ast.Call() if called_name(node) in {"grad", "setattr"}:
+                return True
+    return False

@@ -1,4 +1,8 @@
-"""Optimizers that never step, though gradients come and are cleared."""
+"""Optimizers that never step, though gradients come.
+
+Of gradients that nobody clears, and of a program that writes no step, nothing is said: it may be
+gradients that it is after.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +40,8 @@ def idle(run: RunSteps) -> Iterator[StepFinding]:
         lines = listed([str(each.line) for each in schedules])
         beside = f" The scheduler's step in line {lines} changes the learning rate only."
     written = calls(run.trace, frame, is_step)
+    if not written and not calls(run.trace, frame, lambda _, name: name.endswith("zero_grad")):
+        return
     remedy = "Call optimizer.step() after backward if they are to be trained."
     if len(written) == 1 and frame is not None:
         hidden = catching(run.trace, frame, written[0])
@@ -54,8 +60,8 @@ def idle(run: RunSteps) -> Iterator[StepFinding]:
         frame=frame,
         paragraph=(
             f"No optimizer stepped in {len(run.passes):,} backward passes: the gradients of"
-            f" what {names} holds came and were cleared, and the parameters that were looked at are"
-            f" what they were.{beside} {remedy}"
+            f" what {names} holds came, and the parameters that were looked at are what they were."
+            f"{beside} {remedy}"
         ),
         evidence=tuple(f"{each.name} was made at {each.frame}" for each in run.idle if each.frame),
     )

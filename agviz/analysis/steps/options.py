@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agviz.analysis.steps.run import RunSteps, Stepping
 
 _ADAMS: Final = frozenset({"Adam", "AdamW", "Adamax", "NAdam", "RAdam"})
+_LONG_MOMENTUM: Final = 0.99
 _BITS: Final = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 """Half of the distance of the next number from 1."""
 _SMALL: Final = 0.3
@@ -50,7 +51,7 @@ def written_options(run: RunSteps) -> Iterator[StepFinding]:
             continue
         given = {word.arg: word.value for word in call.keywords if word.arg}
         tree = parsed(run.trace.source(each.made.file)) if each.made else ast.Module([], [])
-        said = _momentum(each, _value(given.get("momentum"), tree))
+        said = _momentum(run, each, _value(given.get("momentum"), tree))
         if each.name in _ADAMS:
             said = said or _betas(each, given.get("betas"), tree)
         said = said or (_maximizes(run, each) if _is_true(given.get("maximize")) else None)
@@ -59,7 +60,9 @@ def written_options(run: RunSteps) -> Iterator[StepFinding]:
             yield StepFinding(kind="option", heading=heading, frame=each.made, paragraph=paragraph)
 
 
-def _momentum(each: Stepping, value: float) -> tuple[str, str] | None:
+def _momentum(run: RunSteps, each: Stepping, value: float) -> tuple[str, str] | None:
+    if _LONG_MOMENTUM < value < 1:
+        return _horizon(run, each, value)
     if not value >= 1:
         return None
     heading = f"the momentum of {each.name} is {number(value)}: no earlier gradient ever fades"
@@ -68,6 +71,31 @@ def _momentum(each: Stepping, value: float) -> tuple[str, str] | None:
         " steps only grow, and it runs past each minimum. Below 1 earlier gradients fade; 0.9 is"
         " usual."
     )
+
+
+def _horizon(run: RunSteps, each: Stepping, value: float) -> tuple[str, str] | None:
+    """That gradients add up for longer than the whole run, of a loss that gets worse meanwhile."""
+    span, thirds = 1 / (1 - value), _thirds(run)
+    if len(each.steps) >= span or not thirds or not thirds[-1] > _WORSE * min(thirds) > 0:
+        return None
+    heading = (
+        f"the momentum of {each.name} is {number(value)}: gradients add up for {span:,.0f} steps"
+    )
+    return heading, (
+        f"A step is the sum of all gradients before, each of which fades within {span:,.0f} steps:"
+        f" more than the {len(each.steps):,} of this run. Where they agree, that is a learning rate"
+        f" {span:,.0f} times as large, which runs past each minimum. The loss was"
+        f" {number(min(thirds))}, and is {number(thirds[-1])} in the end. 0.9 is usual."
+    )
+
+
+def _thirds(run: RunSteps) -> list[float]:
+    """The median losses of the three thirds of a run; empty: it is too short, or one is NaN."""
+    losses = [run.losses[task] for task in run.passes.ids if task in run.losses]
+    third = len(losses) // 3
+    if third < _LEAST or not all(map(math.isfinite, losses)):
+        return []
+    return [median(losses[place : place + third]) for place in (0, third, len(losses) - third)]
 
 
 def _betas(each: Stepping, value: ast.expr | None, tree: ast.Module) -> tuple[str, str] | None:
@@ -86,13 +114,10 @@ def _betas(each: Stepping, value: ast.expr | None, tree: ast.Module) -> tuple[st
 
 
 def _maximizes(run: RunSteps, each: Stepping) -> tuple[str, str] | None:
-    losses = [run.losses[task] for task in run.passes.ids if task in run.losses]
-    third = len(losses) // 3
-    if third < _LEAST or not all(map(math.isfinite, losses)) or not _is_of_error(run):
+    thirds = _thirds(run)
+    if not thirds or not thirds[-1] > _WORSE * thirds[0] > 0 or not _is_of_error(run):
         return None
-    first, last = median(losses[:third]), median(losses[-third:])
-    if not last > _WORSE * first > 0:
-        return None
+    first, _, last = thirds
     return f"{each.name} makes the loss larger: maximize=True", (
         f"The loss went from {number(first)} to {number(last)}, and it is an error, which is to"
         " fall. With maximize=True each step follows the gradient upwards. Leave that out."

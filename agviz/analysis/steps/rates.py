@@ -16,6 +16,7 @@ from agviz.analysis.steps.source_calls import (
     BEYOND,
     calls,
     clips,
+    conditions,
     is_load,
     is_schedule,
     made_at,
@@ -226,11 +227,20 @@ def _is_for(steps: int, run: RunSteps, made: Frame) -> bool:
 
 def _loaded(run: RunSteps, each: Stepping, schedules: Sequence[Frame]) -> StepFinding | None:
     """The rate of 0 that a state dict brought; None: the program's text does not show it."""
-    lines = calls(run.trace, each.stepped, is_load)
+    named = _named(run, each)
+    lines = calls(
+        run.trace,
+        each.made,
+        lambda call, name: name == f"{named}.load_state_dict" if named else is_load(call, name),
+    )
+    if named and each.made is not None:
+        lines = [line for line in lines if line.function == each.made.function]
     written = _written(run, each)
-    if len(lines) != 1 or not written:  # what it was made with may be 0 already
+    if len(lines) != 1:
         return None
-    was = f", though it was made with {number(written)}"
+    if not written and (not named or conditions(run.trace, lines[0])):
+        return None  # what it was made with may be 0 already
+    was = f", though it was made with {number(written)}" if written else ""
     also = ""
     if schedules:
         also = f" The scheduler that steps in line {schedules[0].line} may have set it, too."
@@ -244,6 +254,16 @@ def _loaded(run: RunSteps, each: Stepping, schedules: Sequence[Frame]) -> StepFi
             " group['lr'] of its param_groups after that line, or load the state of the model only."
         ),
     )
+
+
+def _named(run: RunSteps, each: Stepping) -> str:
+    """The name that an optimizer is given where it is made; empty: none is seen."""
+    if each.made is None:
+        return ""
+    for node in ast.walk(parsed(run.trace.source(each.made.file))):
+        if isinstance(node, ast.Assign) and node.lineno == each.made.line:
+            return ast.unparse(node.targets[0])
+    return ""
 
 
 def _written(run: RunSteps, each: Stepping) -> float:

@@ -1,4 +1,4 @@
-"""Whether gradients come and are cleared of what an optimizer holds that never steps."""
+"""Whether gradients come of what an optimizer holds that never steps, and nothing moves it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 3
 """Times that gradients are cleared: one pass or two may be a trial."""
+_MOST_PILED: Final = 16
+"""Passes that add to what is there: fewer may be meant to be one step."""
 
 
 class Unstepped:
@@ -23,6 +25,7 @@ class Unstepped:
         self._before: list[Tensor] = []
         self._had_grad = False
         self._cleared = 0
+        self._piled = 0
 
     def pass_begun(self, parameters: Sequence[Tensor]) -> None:
         """A backward pass begins."""
@@ -33,17 +36,20 @@ class Unstepped:
             with unseen():
                 self._before = [parameters[place].detach().clone() for place in self._places]
         if self._had_grad:
-            self._cleared += not self._has_grad(parameters)
+            is_there = self._has_grad(parameters)
+            self._cleared += not is_there
+            self._piled += is_there
 
     def pass_ended(self, parameters: Sequence[Tensor]) -> None:
         """It has ended."""
         self._had_grad = self._has_grad(parameters)
 
     def is_idle(self, parameters: Sequence[Tensor]) -> bool:
-        """Whether gradients were cleared again and again, and no parameter was moved."""
+        """Whether gradients came again and again, and no parameter was moved."""
         from agviz.measure.health import unseen
 
-        if self._cleared < _LEAST or max(self._places) >= len(parameters):
+        is_trial = self._cleared < _LEAST and self._piled < _MOST_PILED
+        if is_trial or max(self._places) >= len(parameters):
             return False
         now = [parameters[place] for place in self._places]
         with unseen():

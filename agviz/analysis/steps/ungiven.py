@@ -1,0 +1,91 @@
+"""A custom Function whose backward does not look at the gradient that it is given.
+
+Of a Function that gives the loss itself, that gradient is 1, and may be left out: nothing is said
+of one that gives a single number.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from agviz.analysis.code_search import parsed, user_files
+from agviz.analysis.steps.finding import StepFinding
+from agviz.traces.rows import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from agviz.analysis.steps.run import RunSteps
+
+_SUFFIX: Final = "Backward"
+_MOST_NODES: Final = 20_000
+
+
+class _Returned(NamedTuple):
+    """What the backward of a Function gives back."""
+
+    frame: Frame
+    text: str
+    given: str
+    """The names of the gradients that it gets."""
+
+
+def ungiven(run: RunSteps) -> Iterator[StepFinding]:
+    """Functions that ran in the last pass, and whose backward reads none of its gradients."""
+    if not run.passes or run.passes[-1].nodes > _MOST_NODES:
+        return
+    trace = run.trace
+    ran = {
+        node.name.removesuffix(_SUFFIX)
+        for node in trace.nodes(run.passes[-1].id)
+        if node.name.endswith(_SUFFIX) and any(node.input_shapes or ())
+    }
+    if not ran:
+        return
+    for file in user_files(trace):
+        lines = trace.source(file)
+        for node in ast.walk(parsed(lines)):
+            if not isinstance(node, ast.ClassDef) or node.name not in ran:
+                continue
+            found = _returned(node, file, lines)
+            if found is None:
+                continue
+            yield StepFinding(
+                kind="gradient unused",
+                heading=f"the backward of {node.name} does not use the gradient that it is given",
+                frame=found.frame,
+                paragraph=(
+                    f"It returns {found.text}, whatever {found.given} is: what comes behind"
+                    f" {node.name}, its sign, its size and each element's part in the loss, does"
+                    " not reach what comes before it. By the chain rule each derivative is"
+                    f" multiplied by {found.given}. agviz check compares it with a numerical"
+                    " derivative."
+                ),
+            )
+            return
+
+
+def _returned(function: ast.ClassDef, file: str, lines: list[str]) -> _Returned | None:
+    """What a backward that reads no gradient returns; None: it reads one, or may."""
+    for node in function.body:
+        if not isinstance(node, ast.FunctionDef) or node.name != "backward":
+            continue
+        gradients = [each.arg for each in node.args.args[1:]]
+        read = {
+            each.id
+            for each in ast.walk(node)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+        }
+        returns = [each for each in ast.walk(node) if isinstance(each, ast.Return)]
+        if not gradients or node.args.vararg or read.intersection(gradients) or len(returns) != 1:
+            return None
+        value = returns[0].value
+        values = value.elts if isinstance(value, ast.Tuple) else [value]
+        computed = [each for each in values if each and not isinstance(each, ast.Constant)]
+        if len(computed) != 1:
+            return None
+        line = returns[0].lineno
+        frame = Frame(file, line, node.name, False, lines[line - 1].strip())
+        return _Returned(frame, ast.unparse(computed[0]), " and ".join(gradients))
+    return None
