@@ -24,21 +24,21 @@ FAILING = programs("step")
 HEALTHY = programs("step_healthy")
 CALLED = '\n\nif __name__ == "__main__":\n    torch.manual_seed(0)\n    kept = program()\n'
 KINDS = {
-    "after the mean", "alike", "all with all", "always drops", "always skipped", "average",
-    "axis", "bounds swapped", "buffer", "cleared", "clipped", "decays", "diverges", "falls",
-    "first batch", "first turn", "flagged", "frozen", "frozen by name", "frozen, moved",
-    "given back", "gradient unused", "grows each step", "held instead", "held twice",
-    "hidden write", "hook writes", "horizon", "inverted", "kept", "labels", "late binding",
-    "left behind", "left in groups", "lost sums",
-    "made anew", "made in forward", "mixed", "multiplied", "never steps", "no gradient",
-    "no option", "no statistics", "no way back", "not called", "not clipped", "not held",
-    "not scaled", "nothing loaded", "one module", "only named", "option", "penalty",
-    "piecewise linear", "rate 0", "rate falls", "rate infinite", "rate squared", "rebound",
-    "reordered", "replaced", "restores nothing", "same derivative", "schedule anew",
-    "seeded again", "set back", "single values", "spoilt", "stepped again", "still", "stuck",
-    "still scaled", "swallowed", "swings", "thrown away", "too slow", "two orders",
-    "undetached", "unfrozen",
-    "unread", "unregistered", "unused result", "weighed", "whole batch",
+    "after the mean", "alike", "all with all", "always drops", "always skipped", "average", "axis",
+    "bounds swapped", "buffer", "cleared", "clip undone", "clipped", "cosine logits", "decays",
+    "diverges", "falls", "first batch", "first turn", "flagged", "frozen", "frozen by name",
+    "frozen, moved", "given back", "gradient unused", "grows each step", "held instead",
+    "held twice", "hidden write", "hook writes", "horizon", "inverted", "kept", "labels",
+    "late binding", "left behind", "left in groups", "lost sums", "made anew", "made in forward",
+    "mixed", "multiplied", "never steps", "no gradient", "no option", "no statistics",
+    "no way back", "not called", "not clipped", "not held", "not scaled", "nothing loaded",
+    "one module", "only named", "option", "overwritten", "penalty", "piecewise linear", "rate 0",
+    "rate falls", "rate infinite", "rate squared", "rebound", "reordered", "replaced",
+    "restores nothing", "returns forwards", "same derivative", "schedule anew", "seeded again",
+    "set back", "single values", "spoilt", "stepped again", "still", "still scaled", "stuck",
+    "swallowed", "swings", "thrown away", "too slow", "two orders", "undetached", "unfrozen",
+    "unread", "unregistered", "unused result", "weighed", "whole batch", "with itself",
+    "zero scores",
 }  # fmt: skip
 
 

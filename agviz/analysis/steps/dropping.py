@@ -2,7 +2,9 @@
 
 Note [More rows than places]
 ``out[index] += rows`` reads, adds and writes once: of rows with one index, the last one is kept.
-Where more numbers are written than there are places, some index comes twice, whatever it holds.
+Where more numbers are written than there are places, some index comes twice, whatever it holds. The
+same is so of ``out[index] = rows``, and of ``scatter``, unless rows that meet are equal: those that
+the same index was used to take.
 """
 
 from __future__ import annotations
@@ -12,7 +14,13 @@ import math
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, own_name, parsed, values_named
+from agviz.analysis.code_search import (
+    called_name,
+    own_name,
+    parsed,
+    values_named,
+    with_functions,
+)
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.source_calls import calls
@@ -33,6 +41,10 @@ DROPS: Final = frozenset(
 """The dropouts of ``torch.nn.functional``."""
 _MODULES: Final = ("F.", "functional.", "nn.functional.", "torch.nn.functional.")
 _PASSES: Final = 2
+_WRITING: Final = ("IndexPutBackward", "ScatterBackward")
+_PUTTING: Final = frozenset({"index_put", "index_put_"})
+_SCATTERING: Final = frozenset({"scatter", "scatter_"})
+"""Those that are given a dimension first."""
 _PASSES_APART: Final = 8
 """Among which the last one of each line is looked at."""
 _ROUNDED: Final = 1e-4
@@ -62,6 +74,34 @@ def lost(run: RunSteps) -> Iterator[StepFinding]:
                     " and writes once: of several rows for one place only one is in the result,"
                     " while backward gives all of them a gradient. Use x.index_add_(0, index, y)"
                     " or index_put_ with accumulate=True."
+                ),
+            )
+            return
+
+
+def overwritten(run: RunSteps) -> Iterator[StepFinding]:
+    """Rows of the last passes that replace each other. Note [More rows than places]."""
+    for task in run.passes[-_PASSES:]:
+        for node in run.trace.nodes(task.id) if task.nodes <= _MOST_NODES else ():
+            shapes = node.output_shapes or ()
+            whole, rows = next(iter(node.input_shapes or ()), None), shapes[-1] if shapes else None
+            if not node.name.startswith(_WRITING) or len(shapes) < 2 or not whole or not rows:
+                continue
+            saved = run.trace.saved(task.id, node.index)
+            rows = next((row.shape for row in saved if row.name == "index" and row.shape), rows)
+            if math.prod(rows) <= math.prod(whole) or not _is_replaced(run, node.frame):
+                continue
+            yield StepFinding(
+                kind="overwritten",
+                heading="of rows that are written to one index, only one stays",
+                frame=node.frame,
+                paragraph=(
+                    f"{write_shape(rows)} is written into {write_shape(whole)} by indices: more"
+                    " rows than places, so that some index comes more than once. A row replaces"
+                    " what was written there before, in no fixed order, and nothing is summed,"
+                    " while backward gives all of them a gradient. To sum them, use"
+                    " index_add_(0, index, rows) or scatter_add_; for another reduction,"
+                    " scatter_reduce_ or index_reduce_."
                 ),
             )
             return
@@ -123,14 +163,67 @@ def mean_of_norm(run: RunSteps) -> Iterator[StepFinding]:
 
 
 def _is_augmented(run: RunSteps, frame: Frame | None) -> bool:
-    """Whether a line is one like ``x[index] += y``."""
+    """Whether a line is one like ``x[index] += y``, or ``x[index] = x[index] + y``."""
     return frame is not None and any(
-        isinstance(node, ast.AugAssign)
-        and isinstance(node.target, ast.Subscript)
-        and isinstance(node.op, ast.Add | ast.Sub)
-        and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+        _is_sum_by_index(node)
         for node in ast.walk(parsed(run.trace.source(frame.file)))
+        if isinstance(node, ast.stmt)
+        and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
     )
+
+
+def _is_sum_by_index(node: ast.stmt) -> bool:
+    match node:
+        case ast.AugAssign(target=ast.Subscript(), op=ast.Add() | ast.Sub()):
+            return True
+        case ast.Assign(
+            targets=[ast.Subscript() as target],
+            value=ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right),
+        ):
+            return ast.unparse(target) in {ast.unparse(left), ast.unparse(right)}
+    return False
+
+
+def _is_replaced(run: RunSteps, frame: Frame | None) -> bool:
+    """Whether a line writes by indices without a reduction, and not what these took before."""
+    if frame is None:
+        return False
+    nodes = [
+        node
+        for function, node in with_functions(parsed(run.trace.source(frame.file)))
+        if function == frame.function and isinstance(node, ast.expr | ast.stmt)
+    ]
+    values: dict[str, list[ast.expr]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            values.setdefault(ast.unparse(node.targets[0]), []).append(node.value)
+    for node in nodes:
+        is_there = node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+        written = _written_by_index(node) if is_there else None
+        if written is not None:
+            index, rows = written
+            taken = {
+                ast.unparse(each.slice)
+                for value in (rows, *values.get(ast.unparse(rows), ()))
+                for each in ast.walk(value)
+                if isinstance(each, ast.Subscript)
+            }
+            return taken.isdisjoint({index, f"({index},)", index.strip("(,)")})
+    return False
+
+
+def _written_by_index(node: ast.AST) -> tuple[str, ast.expr] | None:
+    """The index, as it is written, and what is written there; None: another kind of statement."""
+    match node:
+        case ast.Assign(targets=[ast.Subscript(slice=index)], value=rows):
+            return ast.unparse(index), rows
+        case ast.Call(args=[index, rows], keywords=[]) if called_name(node) in _PUTTING:
+            return ast.unparse(index), rows
+        case ast.Call(args=[ast.expr(), index, rows], keywords=[]) if (
+            called_name(node) in _SCATTERING
+        ):
+            return ast.unparse(index), rows
+    return None
 
 
 def swapped_bounds(run: RunSteps) -> Iterator[StepFinding]:
