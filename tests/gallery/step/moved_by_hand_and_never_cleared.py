@@ -15,4 +15,5 @@ def program() -> None:
         error.square().mean().backward()
         with torch.no_grad():
             for weight in (slope, offset):
+                assert weight.grad is not None
                 weight.sub_(0.01 * weight.grad)  # cause

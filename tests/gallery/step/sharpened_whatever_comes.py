@@ -3,6 +3,8 @@
 finding: gradient unused
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,12 +13,12 @@ class Sharpen(torch.autograd.Function):
     """The wind and its third power."""
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, wind: Tensor) -> Tensor:
+    def forward(ctx: Any, wind: Tensor) -> Tensor:
         ctx.save_for_backward(wind)
         return wind + wind.pow(3)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, behind: Tensor) -> Tensor:
+    def backward(ctx: Any, behind: Tensor) -> Tensor:
         (wind,) = ctx.saved_tensors
         return (1 + 3 * wind**2).expand_as(wind)  # cause
 

@@ -10,4 +10,5 @@ def program() -> None:
     for _ in range(10):
         model.zero_grad()
         model(torch.randn(1, 4)).square().sum().backward()
+        assert model.weight.grad is not None
         importance += model.weight.grad.square()

@@ -9,5 +9,6 @@ def program() -> None:
         x = torch.randn(20, 3)
         (x @ slope - x.sum(1)).square().mean().backward()
         with torch.no_grad():
+            assert slope.grad is not None
             slope -= 0.1 * slope.grad
             slope.grad.zero_()
