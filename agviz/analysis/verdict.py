@@ -42,6 +42,7 @@ from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.steps.signs import signs
+from agviz.analysis.steps.summing import constant_derivative
 from agviz.analysis.steps.unused_names import unused_name
 from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
@@ -73,6 +74,7 @@ _MAY_BE_MEANT: Final = (
     moving_target,
     cut_recurrence,
     first_order,
+    constant_derivative,
     zero_derivative,
     growing_network,
     signs,

@@ -33,6 +33,7 @@ from agviz.analysis.steps import (
     mistaken,
     modes,
     options,
+    overwriting,
     permuting,
     prefixes,
     rates,
@@ -59,6 +60,7 @@ from agviz.analysis.steps import (
     ungiven,
     unread,
     unseen,
+    viewing,
     weighing,
 )
 from agviz.analysis.steps.run import RunSteps
@@ -72,8 +74,9 @@ if TYPE_CHECKING:
 
 _OF_A_PART: Final = frozenset(
     {
-        *("after the mean", "always drops", "average", "bounds swapped", "divided again"),
-        *("first batch", "first turn", "flagged", "frozen", "frozen by name", "frozen, moved"),
+        *("after the mean", "always drops", "average", "bounds swapped", "data written"),
+        *("divided again", "first batch", "first turn", "flagged", "frozen", "frozen by name"),
+        *("frozen, moved",),
         *("held twice", "hidden write", "late binding", "left in groups", "lost sums"),
         *("made in forward", "no option", "no statistics", "no way back", "not clipped"),
         *("not held", "nothing loaded", "on in evaluation", "one module", "only named"),
@@ -84,7 +87,16 @@ _OF_A_PART: Final = frozenset(
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
 _WITHOUT_EFFECT: Final = _OF_A_PART.difference(
-    ("held twice", "late binding", "no option", "not clipped", "reordered", "sharing", "weighed"),
+    (
+        "data written",
+        "held twice",
+        "late binding",
+        "no option",
+        "not clipped",
+        "reordered",
+        "sharing",
+        "weighed",
+    ),
     ("unused result",),
 )
 """Those of them that make no loss grow, and nothing NaN."""
@@ -136,6 +148,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *holding.moved_though_frozen(run),
         *prefixes.frozen_by_prefix(run),
         *modes.stayed(run),
+        *modes.stayed_by_nodes(run),
         *modes.frozen_in_training(run),
         *mistaken.sharing(run),
         *mistaken.swapped(run),
@@ -162,8 +175,10 @@ def _found(trace: Trace) -> list[StepFinding]:
         *axes.all_with_all(run),
         *axes.last_of_samples(run),
         *axes.over_samples(run),
+        *viewing.written_views(run),
         *statements.hidden_writes(run),
         *statements.thrown_away_results(run),
+        *overwriting.overwritten(run),
         *statements.no_options(run),
         *statements.first_turn(run),
         *statements.first_batch(run),

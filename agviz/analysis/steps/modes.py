@@ -1,4 +1,12 @@
-"""Modules that stay in evaluation mode after a validation, while the training goes on."""
+"""Modules that stay in evaluation mode after a validation, while the training goes on.
+
+Note [Modes that nodes show]
+Where the forward is not recorded, the graph has them. A batch norm that trains saves the mean of
+its batch, and else an empty tensor; a dropout that drops nothing makes no node. So in passes of one
+line that lead to the same parameters, all that was in training mode at first is no longer, up to
+the last pass. That it is so by a validation is read from the text: ``eval()``, then what turns
+gradients off, with neither ``backward()`` between them nor ``train()`` after it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +15,17 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import parsed
+from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.steps.dropping import DROPS
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, in_loop
-from agviz.traces.rows import visible
+from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
-    from agviz.traces.rows import ForwardOpRow, Frame
+    from agviz.traces.rows import ForwardOpRow
 
 _SAMPLED: Final = 16
 """Passes that are looked at."""
@@ -84,6 +93,163 @@ def stayed(run: RunSteps) -> Iterator[StepFinding]:
                 "; before, in training mode",
             )
             return
+
+
+class _Nodes(NamedTuple):
+    """What nodes of a pass show of the modes of modules. Note [Modes that nodes show]."""
+
+    training: frozenset[str]
+    parameters: frozenset[str]
+    called: Frame | None
+
+
+def stayed_by_nodes(run: RunSteps) -> Iterator[StepFinding]:
+    """The same where the forward is not recorded. Note [Modes that nodes show]."""
+    ids = run.passes.ids
+    if run.trace.meta.check_forward or len(ids) < 2 * _LEAST or not run.optimizers:
+        return
+    lines = [visible(run.trace.call_site(ids[place])) for place in (0, -1)]
+    found = _lines_of_validation(run) if lines[0] == lines[1] else []
+    if not found:
+        return
+    count = min(_SAMPLED, len(ids))
+    places = [number * (len(ids) - 1) // (count - 1) for number in range(count)]
+    first = _nodes(run, ids[0])
+    states = [_is_off(first, _nodes(run, ids[place])) for place in places]
+    left = sum(state is True for state in states)
+    if left < _LEAST or left * 4 < count or states != [False] * (count - left) + [True] * left:
+        return
+    low, high = places[count - left - 1], places[count - left]
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_off = _is_off(first, _nodes(run, ids[middle]))
+        if is_off is None:
+            return
+        low, high = (low, middle) if is_off else (middle, high)
+    if _puts_parts_into_it(run, first.called):
+        return
+    frame = found[0] if len(found) == 1 else None
+    at = "eval()" if frame is None else f"eval() in line {frame.line}"
+    names = sorted(first.training)
+    are = "is" if len(names) == 1 else "are"
+    yield StepFinding(
+        kind="mode",
+        heading="training goes on in evaluation mode after a validation",
+        frame=frame or first.called,
+        paragraph=(
+            f"From backward pass {ids[high]} on, {listed(names)} {are} in evaluation mode, in"
+            f" {left} of {count} passes that were looked at; before, in training mode: dropouts"
+            " made nodes, and batch norms saved the mean of the batch. No train() follows the"
+            f" validation that begins with {at}. Dropout drops nothing then, and batch norm uses"
+            " and keeps its running statistics. Call train() of the model after the validation."
+        ),
+    )
+
+
+def _nodes(run: RunSteps, graph_task: int) -> _Nodes:
+    trace, task = run.trace, run.trace.graph_task(graph_task)
+    nodes = trace.nodes(graph_task) if task.nodes <= _MOST_OPS else []
+    averages = {
+        row.node: row.shape != (0,)
+        for row in trace.all_saved(graph_task)
+        if row.name in {"result1", "save_mean"} and row.shape is not None
+    }
+    training = {
+        node.module or node.short_name
+        for node in nodes
+        if ("BatchNorm" in node.name and averages.get(node.index))
+        or any(frame.hidden and frame.function in DROPS for frame in node.stack)
+    }
+    return _Nodes(
+        frozenset(training),
+        frozenset(row.name for row in trace.parameters(graph_task) if row.node is not None),
+        visible(trace.call_site(graph_task)),
+    )
+
+
+def _is_off(first: _Nodes, later: _Nodes) -> bool | None:
+    """Whether all that is in training mode in the first pass no longer is; None: some of it is."""
+    if not first.training or (first.called, first.parameters) != (later.called, later.parameters):
+        return None
+    if first.training <= later.training:
+        return False
+    return True if first.training.isdisjoint(later.training) else None
+
+
+def _lines_of_validation(run: RunSteps) -> list[Frame]:
+    """The lines that put a model into evaluation mode before gradients are off, for good."""
+    trees = [(file, parsed(run.trace.source(file))) for file in user_files(run.trace)]
+    nodes = [(file, *each) for file, tree in trees for each in with_functions(tree)]
+    stack = run.trace.call_site(run.passes.ids[0])
+    training = {"backward", *(frame.function for frame in stack if not frame.hidden)}
+    without = {
+        node.name
+        for _, _, node in nodes
+        if isinstance(node, ast.FunctionDef) and any(map(_is_without_gradients, ast.walk(node)))
+    }
+    found: list[Frame] = []
+    for file, function, node in nodes:
+        if not isinstance(node, ast.Call) or called_name(node) != "eval" or node.args:
+            continue
+        if not isinstance(node.func, ast.Attribute) or function not in run.running:
+            continue
+        own = [each for where, name, each in nodes if (where, name) == (file, function)]
+        own += [each for where, _, each in nodes if where == file and _is_named(each, function)]
+        if _is_for_good(node, own) and _is_validation(node, own, without - training, training):
+            line = run.trace.source(file)[node.lineno - 1].strip()
+            found.append(Frame(file, node.lineno, function, False, line))
+    return found
+
+
+def _is_for_good(call: ast.Call, own: Sequence[ast.AST]) -> bool:
+    """Whether nothing of its function, or of the loop around it, calls ``train()`` after it."""
+    loops = [each for each in own if isinstance(each, ast.For | ast.While) and _holds(each, call)]
+    return not any(
+        isinstance(each, ast.Call)
+        and called_name(each) == "train"
+        and (each.lineno > call.lineno or (loops and _holds(loops[-1], each)))
+        for each in own
+    )
+
+
+def _is_validation(
+    call: ast.Call, own: Sequence[ast.AST], without: set[str], training: set[str]
+) -> bool:
+    """Whether gradients are off around a call, or after it before anything is trained."""
+    if any(
+        _is_without_gradients(each) and _holds(each, call)
+        for each in own
+        if isinstance(each, ast.With | ast.FunctionDef)
+    ):
+        return True
+    after = [
+        each for each in own if isinstance(each, ast.With | ast.Call) and each.lineno > call.lineno
+    ]
+    off = [each.lineno for each in after if _is_without_gradients(each) or _is_of(each, without)]
+    trained = [each.lineno for each in after if _is_of(each, training)]
+    return bool(off) and not any(line < min(off) for line in trained)
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.FunctionDef) and node.name == name
+
+
+def _holds(outer: ast.stmt, node: ast.expr) -> bool:
+    return outer.lineno <= node.lineno <= (outer.end_lineno or outer.lineno)
+
+
+def _is_without_gradients(node: ast.AST) -> bool:
+    """Whether it turns gradients off: a block, a function by its decorator, or what does that."""
+    if isinstance(node, ast.With):
+        return any(_is_without_gradients(item.context_expr) for item in node.items)
+    if isinstance(node, ast.FunctionDef):
+        return any(map(_is_without_gradients, node.decorator_list))
+    name = called_name(node) if isinstance(node, ast.Call) else getattr(node, "attr", "")
+    return name in {"inference_mode", "no_grad"}
+
+
+def _is_of(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Call) and called_name(node) in names
 
 
 def _frozen_norms(run: RunSteps, graph_task: int) -> set[str | None]:

@@ -7,6 +7,13 @@ on the way to the other argument what has no derivative, or takes it out of the 
 the summand itself says so by ``detach()``. What is subtracted, and what ``detach()`` or ``no_grad``
 took out elsewhere, counts only where the program weighs it: as a constant it may be meant, to show
 a distance.
+
+Note [Derivatives without a graph]
+What ``torch.autograd.grad`` gives without ``create_graph`` is a constant. That a line called it so
+is in the recording; that a summand is computed of it is read from the text. Added to what has a
+graph, as in the residual of an equation, it may be meant: it is said and not judged, where the call
+went through parameters that the pass trains, for a leaf that is none. Where a layer comes between
+the sum and the loss, the sum is an input, as one that an attack has changed.
 """
 
 from __future__ import annotations
@@ -24,20 +31,29 @@ from agviz.analysis.code_search import (
     with_functions,
 )
 from agviz.analysis.evidence import base_name
-from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.finding import StepFinding, listed
+from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame, NodeRow
+    from agviz.traces.rows import Frame, GraphTaskRow, NodeRow
 
 _MOST_NODES: Final = 20_000
 _PASSES: Final = 3
 _LEAST: Final = 3
 _SUMS: Final = frozenset({"Add", "Sub"})
 _LEADING: Final = _SUMS | {"Div", "Mul", "Neg", "ToCopy"}
+_BY_ELEMENTS: Final = _LEADING | {
+    *("Abs", "Expand", "HuberLoss", "LinalgVectorNorm", "Mean", "MseLoss", "Norm", "Pow", "Rsub"),
+    *("Select", "Slice", "SmoothL1Loss", "Sqrt", "Squeeze", "Sum", "Unsqueeze", "View"),
+}
+"""What leads from a loss to the residuals that it is made of, and through no layer."""
+_GRAPHLESS: Final = "torch.autograd.grad() without create_graph"
+_MOST_CALLS: Final = 64
+"""Of ``grad``, the last ones."""
 _MOST_DEEP: Final = 40
 """Expressions inside of each other, and behind names, that are followed."""
 _BREAKING: Final = frozenset(
@@ -61,23 +77,18 @@ class _Broken(NamedTuple):
 
 def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
     """A sum whose one summand trains nothing. Note [A summand without a way back]."""
-    last = run.passes[-_PASSES:] if len(run.passes) >= _LEAST else ()
-    found: list[dict[tuple[Frame, int], int]] = []
-    for task in last:
-        if task.nodes > _MOST_NODES:
-            return
-        found.append(_one_sided(run.trace, task.id))
-    if not found:
-        return
-    for place, output in found[-1].items():
-        if any(one.get(place) != output for one in found):
-            continue
-        frame, number = place
+    for frame, number, output in _always_one_sided(run.trace, run.passes, _LEADING):
         pair = _arguments(run.trace, frame, number)
         summand = None if pair is None else _summand(run.trace, frame, pair, output)
         if summand is None:
             continue
         text, broken = summand
+        remedy = (
+            "Give it create_graph=True."
+            if broken.what == _GRAPHLESS
+            else "Compute it of tensors that lead back to parameters (of probabilities where there"
+            " is a count of choices), or leave it out."
+        )
         yield StepFinding(
             kind="no way back",
             heading="a summand of the loss has no gradient: it trains nothing",
@@ -85,15 +96,84 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
             paragraph=(
                 f"{text} is added to the loss in each pass that was looked at, and no gradient"
                 f" flows back from it: {broken.what} in line {broken.line}, of which it is"
-                " computed, gives none. It changes the number that is shown and no step. Compute it"
-                " of tensors that lead back to parameters (of probabilities where there is a count"
-                " of choices), or leave it out."
+                f" computed, gives none. It changes the number that is shown and no step. {remedy}"
             ),
         )
         return
 
 
-def _one_sided(trace: Trace, graph_task: int) -> dict[tuple[Frame, int], int]:
+def constant_derivative(trace: Trace) -> StepFinding | None:
+    """A sum of a derivative without a graph and what has one; None: none is seen.
+
+    Note [Derivatives without a graph].
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    passes = () if trace.meta.partial else trace.graph_tasks.outermost.accumulating
+    if not passes or not _graphless(trace):
+        return None
+    for frame, number, output in _always_one_sided(trace, passes, _BY_ELEMENTS):
+        pair = _arguments(trace, frame, number)
+        found = None if pair is None else _constant(trace, frame, pair, output)
+        if found is None:
+            continue
+        text, broken = found
+        through = _trained_through(trace, passes[-1].id, broken.line)
+        if not through:
+            continue
+        return StepFinding(
+            kind="constant derivative",
+            heading="a derivative goes into the loss as a constant: grad gave it without a graph",
+            frame=frame,
+            paragraph=(
+                f"{text} comes of {broken.what} in line {broken.line}. That call went through"
+                f" {listed(through)}, which this loss trains, but no gradient flows back through"
+                " what it gave: they are trained as if it did not depend on them. If it is to be"
+                " trained, as in the residual of an equation, give create_graph=True; if a"
+                " constant is meant, write detach()."
+            ),
+        )
+    return None
+
+
+def _trained_through(trace: Trace, trained: int, line: int) -> list[str]:
+    """Parameters of a pass through which ``grad`` went in a line, for a leaf that is none."""
+    own = {row.name for row in trace.parameters(trained) if row.node is not None}
+    for each in _graphless(trace):
+        at = visible(trace.call_site(each.id))
+        if at is None or at.line != line or each.nodes > _MOST_NODES:
+            continue
+        nodes = trace.nodes(each.id)
+        wanted = [nodes[index] for index, _ in trace.captures(each.id)]
+        if wanted and not any(one.shape is None or one.parameter for one in wanted):
+            return [one.parameter for one in nodes if one.parameter in own and one.parameter]
+    return []
+
+
+def _graphless(trace: Trace) -> list[GraphTaskRow]:
+    """The last calls of ``grad`` without ``create_graph``."""
+    calls = [each for each in trace.graph_tasks.outermost if not each.accumulate_grad]
+    return [each for each in calls[-_MOST_CALLS:] if not each.create_graph]
+
+
+def _always_one_sided(
+    trace: Trace, passes: Sequence[GraphTaskRow], leading: frozenset[str]
+) -> Iterator[tuple[Frame, int, int]]:
+    """Sums that lead to one argument in all of the last passes: line, number and argument."""
+    found: list[dict[tuple[Frame, int], int]] = []
+    for task in passes[-_PASSES:] if len(passes) >= _LEAST else ():
+        if task.nodes > _MOST_NODES:
+            return
+        found.append(_one_sided(trace, task.id, leading))
+    for place, output in found[-1].items() if found else ():
+        if all(one.get(place) == output for one in found):
+            yield *place, output
+
+
+def _one_sided(
+    trace: Trace, graph_task: int, leading: frozenset[str]
+) -> dict[tuple[Frame, int], int]:
     """Sums on the way from the loss that lead to one argument: which one.
 
     By line, and by the number of the sum among those of its line, from the last one back.
@@ -108,11 +188,13 @@ def _one_sided(trace: Trace, graph_task: int) -> dict[tuple[Frame, int], int]:
         index = waiting.pop()
         node = nodes[index]
         name = base_name(node.name)
-        if index in seen or name not in _LEADING or (node.input_shapes or ((0,),))[0] != ():
+        is_number = (node.input_shapes or ((0,),))[0] == ()
+        if index in seen or name not in leading or not (is_number or leading is _BY_ELEMENTS):
             continue
         seen.add(index)
-        if name in _SUMS or len(ahead.get(index, ())) == 1:  # else a product of what is trained
-            waiting += [consumer for _, consumer in ahead.get(index, ())]
+        consumers = {consumer for _, consumer in ahead.get(index, ())}
+        if name in _SUMS or len(consumers) == 1:  # else a product of what is trained
+            waiting += consumers
         if name in _SUMS and node.frame is not None:
             sums.setdefault(node.frame, []).append(node)
     found = {}
@@ -150,22 +232,42 @@ def _summand(
     trace: Trace, frame: Frame, arguments: _Arguments, output: int
 ) -> tuple[str, _Broken] | None:
     """The argument of a sum without a gradient, and why; None: the text does not show it."""
-    left, right, is_difference = arguments
-    texts = _Texts(trace)
-    of_left, of_right = (texts.broken(frame.function, one) for one in (left, right))
-    if output == 1:
-        one, broken = left, of_left
-    elif of_left is None or of_right is None:  # a number counts as the second, on either side
-        one, broken = (right, of_right) if of_left is None else (left, of_left)
-    else:
-        return None
+    one, broken = _without_way(trace, frame, arguments, output)
     if broken is None or any(_is_detach(node) for node in ast.walk(one)):
         return None
-    is_weighed = isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult)
-    if not is_weighed and (is_difference or broken.what in _ON_PURPOSE):
+    if not _is_product(one) and (arguments.is_difference or broken.what in _ON_PURPOSE):
         return None
+    return _shown(one), broken
+
+
+def _constant(
+    trace: Trace, frame: Frame, arguments: _Arguments, output: int
+) -> tuple[str, _Broken] | None:
+    """The argument of a sum that is a derivative without a graph; None: the text shows none."""
+    one, broken = _without_way(trace, frame, arguments, output)
+    if broken is None or broken.what != _GRAPHLESS:
+        return None
+    return _shown(one), broken
+
+
+def _without_way(
+    trace: Trace, frame: Frame, arguments: _Arguments, output: int
+) -> tuple[ast.expr, _Broken | None]:
+    """The argument of a sum that has no gradient, and why, where the text shows it."""
+    left, right, _ = arguments
+    sure, likely = _Texts(trace), _Texts(trace, is_constant=True)
+    if output == 1:
+        return left, likely.broken(frame.function, left)
+    of_left = sure.broken(frame.function, left)
+    if of_left is None:
+        return right, likely.broken(frame.function, right)
+    # A number counts as the second, on either side.
+    return left, None if sure.broken(frame.function, right) else of_left
+
+
+def _shown(one: ast.expr) -> str:
     text = ast.unparse(one)
-    return (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"), broken
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _is_detach(node: ast.AST) -> bool:
@@ -177,14 +279,26 @@ class _Texts:
 
     Args:
         trace: holds the text.
+        is_constant: whether the graph shows that no gradient flows to what is asked about, so that
+            one factor of a product suffices as the reason.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, *, is_constant: bool = False) -> None:
+        self._is_constant = is_constant
         self._nodes = [
             each
             for file in user_files(trace)
             for each in with_functions(parsed(trace.source(file)))
         ]
+        sites = [visible(trace.call_site(each.id)) for each in _graphless(trace)]
+        self._graphless = {
+            id(node)
+            for site in dict.fromkeys(filter(None, sites))
+            for _, node in with_functions(parsed(trace.source(site.file)))
+            if isinstance(node, ast.Call)
+            and called_name(node) == "grad"
+            and node.lineno <= site.line <= (node.end_lineno or node.lineno)
+        }
         self._within: list[int] = []
         """Identities of the expressions that are being looked at, outermost first."""
         self._classes = {
@@ -218,6 +332,9 @@ class _Texts:
             if what := _broken(value):
                 found.append(_Broken(what, getattr(value, "lineno", 0)))
                 return False
+            if id(value) in self._graphless:
+                found.append(_Broken(_GRAPHLESS, getattr(value, "lineno", 0)))
+                return False
             if id(value) in self._unrecorded:
                 found.append(_Broken("no_grad", getattr(value, "lineno", 0)))
                 return False
@@ -240,7 +357,13 @@ class _Texts:
             parts = [(function, one) for one in inside if isinstance(one, ast.expr)]
         if parts is None:  # not known
             return True
-        lead = [self._may_lead(where, one, found) for where, one in parts]
+        lead: list[bool] = []
+        for where, one in parts:
+            before = len(found)
+            lead.append(self._may_lead(where, one, found))
+            is_factor = self._is_constant and _is_product(value)
+            if is_factor and not lead[-1] and len(found) > before:
+                return False
         return any(lead)
 
     def _parts(self, function: str, call: ast.Call) -> Sequence[tuple[str, ast.AST]] | None:
@@ -262,19 +385,48 @@ class _Texts:
         """What is assigned to a variable or an attribute; None: nothing that is seen."""
         given: list[tuple[str, ast.AST]] = []
         kind, own = type(name), container_name(name)
-        for where, node in self._nodes:
-            if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) or not node.value:
-                continue
+        for where, target, value in self._bindings():
             if kind is ast.Name and where not in {function, "<module>"}:
                 continue
-            for target in targets_of(node):
-                for number, to in enumerate(_elements(target)):
-                    if type(to) is not kind or container_name(to) != own:
-                        continue
-                    found = self._element(where, node.value, None if to is target else number)
-                    if found is None:
-                        return None
-                    given += found
+            for number, to in enumerate(_elements(target)):
+                if type(to) is not kind or container_name(to) != own:
+                    continue
+                found = self._element(where, value, None if to is target else number)
+                if found is None:
+                    return None
+                given += found
+        if not given and kind is ast.Name:
+            return self._passed(function, own)
+        return given or None
+
+    def _bindings(self) -> Iterator[tuple[str, ast.expr, ast.expr]]:
+        """What is assigned, or taken out of something one by one: function, target, value."""
+        for where, node in self._nodes:
+            if isinstance(node, ast.comprehension | ast.For):
+                yield where, node.target, node.iter
+            elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value:
+                for target in targets_of(node):
+                    yield where, target, node.value
+
+    def _passed(self, function: str, name: str) -> list[tuple[str, ast.AST]] | None:
+        """What calls of a function of the program give for an argument; None: not known."""
+        made = [n for _, n in self._nodes if isinstance(n, ast.FunctionDef) and n.name == function]
+        if len(made) != 1 or function.startswith("__") or function == "forward":
+            return None
+        (of,) = made
+        names = [each.arg for each in (*of.args.posonlyargs, *of.args.args)]
+        is_method = names[:1] == ["self"]
+        defaults = dict(zip(reversed(names), reversed(of.args.defaults), strict=False))
+        given: list[tuple[str, ast.AST]] = []
+        for where, call in self._nodes:
+            if not isinstance(call, ast.Call) or called_name(call) != function:
+                continue
+            values = dict(zip(names[is_method:], call.args, strict=False))
+            values |= {word.arg: word.value for word in call.keywords if word.arg}
+            value = values.get(name, defaults.get(name))
+            if value is None or any(isinstance(each, ast.Starred) for each in call.args):
+                return None
+            given.append((where, value))
         return given or None
 
     def _element(
@@ -284,6 +436,8 @@ class _Texts:
         if number is None:
             return [(function, value)]
         values = _elements(value)
+        if id(value) in self._graphless:
+            return [(function, value)]
         if number < len(values) and len(values) > 1:
             return [(function, values[number])]
         return self._returned(function, value, number) if isinstance(value, ast.Call) else None
@@ -334,6 +488,10 @@ _OF_TORCH: Final = re.compile(r"(torch|nn|F)(\.\w+)*$")
 
 def _elements(node: ast.expr) -> list[ast.expr]:
     return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def _is_product(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
 
 
 def _is_no_grad(node: ast.With) -> bool:
