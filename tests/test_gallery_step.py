@@ -37,7 +37,7 @@ KINDS = {
     "reordered", "replaced", "restores nothing", "returns forwards", "same derivative",
     "schedule anew", "seeded again", "set back", "single values", "spoilt", "stepped again",
     "still", "still scaled", "stuck", "swallowed", "swings", "thrown away", "too slow",
-    "two orders", "undetached", "unfrozen", "unread", "unregistered", "unused result", "weighed",
+    "rows replaced", "two orders", "undetached", "unfrozen", "unread", "unregistered", "unused result", "weighed",
     "whole batch", "with itself", "zero scores",
 }  # fmt: skip
 

@@ -293,13 +293,7 @@ def kept_in_part(run: RunSteps) -> Iterator[StepFinding]:
         found: list[frozenset[str]] = []
         for last, taken in list(itertools.pairwise(steps))[-_LEAST_KEPT:]:
             between = run.passes_between(last, taken).ids
-            rows = [
-                row
-                for row in run.trace.parameters(between[0] if len(between) == 1 else -1)
-                if row.name in held and row.node is not None
-            ]
-            old = frozenset(row.name for row in rows if row.had_grad)
-            found.append(old if len(old) < len(rows) else frozenset())
+            found.append(_old(run, between[0], held) if len(between) == 1 else frozenset())
         if len(found) < _LEAST_KEPT or not found[0] or len(set(found)) > 1:
             continue
         names = sorted(found[0])
@@ -316,6 +310,14 @@ def kept_in_part(run: RunSteps) -> Iterator[StepFinding]:
                 " zero_grad() of the optimizer, which clears all that it holds."
             ),
         )
+
+
+def _old(run: RunSteps, graph_task: int, held: set[str]) -> frozenset[str]:
+    """What had a gradient before a pass that reaches it; empty: all that it reaches, or nothing."""
+    rows = [row for row in run.trace.parameters(graph_task) if row.name in held]
+    reached = {row.name for row in rows if row.node is not None}
+    old = frozenset(row.name for row in rows if row.name in reached and row.had_grad)
+    return old if len(old) < len(reached) else frozenset()
 
 
 def kept_by_hand(run: RunSteps) -> Iterator[StepFinding]:

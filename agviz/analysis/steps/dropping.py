@@ -92,7 +92,7 @@ def overwritten(run: RunSteps) -> Iterator[StepFinding]:
             if math.prod(rows) <= math.prod(whole) or not _is_replaced(run, node.frame):
                 continue
             yield StepFinding(
-                kind="overwritten",
+                kind="rows replaced",
                 heading="of rows that are written to one index, only one stays",
                 frame=node.frame,
                 paragraph=(

@@ -1,6 +1,6 @@
 """Features of points are put into the cells of a grid, where later points replace earlier ones.
 
-finding: overwritten
+finding: rows replaced
 """
 
 import torch

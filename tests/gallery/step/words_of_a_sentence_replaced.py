@@ -1,6 +1,6 @@
 """The vectors of words are written to their sentence, of which the last one stays.
 
-finding: overwritten
+finding: rows replaced
 """
 
 import torch
