@@ -34,11 +34,11 @@ KINDS = {
     "no statistics", "no way back", "not called", "not clipped", "not held", "not scaled",
     "nothing loaded", "one module", "only named", "option", "overwritten", "penalty",
     "piecewise linear", "rate 0", "rate falls", "rate infinite", "rate squared", "rebound",
-    "reordered", "replaced", "restores nothing", "returns forwards", "same derivative",
-    "schedule anew", "seeded again", "set back", "single values", "spoilt", "stepped again",
-    "still", "still scaled", "stuck", "swallowed", "swings", "thrown away", "too slow",
-    "rows replaced", "two orders", "undetached", "unfrozen", "unread", "unregistered", "unused result", "weighed",
-    "whole batch", "with itself", "zero scores",
+    "reordered", "replaced", "restores nothing", "returns forwards", "rows replaced",
+    "same derivative", "schedule anew", "seeded again", "set back", "single values", "spoilt",
+    "stepped again", "still", "still scaled", "stuck", "swallowed", "swings", "thrown away",
+    "too slow", "two orders", "undetached", "unfrozen", "unread", "unregistered", "unused result",
+    "weighed", "whole batch", "with itself", "zero scores",
 }  # fmt: skip
 
 
