@@ -74,10 +74,29 @@ def _fallen(run: RunSteps, ids: Sequence[int], losses: Sequence[float]) -> StepF
         else " Where clipped weights or a penalty are to bound it, look whether these are of the"
         " network that this loss trains."
     )
+    given = None if called is None else _given(run.trace, called)
+    factor = None if given is None else _trained_elsewhere(run.trace, given)
+    if factor is not None:
+        name, line = factor
+        return StepFinding(
+            kind="falls",
+            heading=f"the loss falls below 0, by a factor that line {line.line} trains",
+            frame=line,
+            paragraph=(
+                f"Steps of {each.name} follow it down: {shown}. It is computed in line"
+                f" {given.line if given else 0} and holds {name} detached, as a constant; this line"
+                " trains that. If it grows without bound, each step of it makes the next one"
+                " larger: look at the sign here first. A loss of alpha * (log_prob +"
+                " target_entropy) needs a minus, or alpha grows where the entropy is above its"
+                f" target.{where}"
+            ),
+            evidence=(f"in {len(losses):,} passes",),
+            first_pass=run.first_wrong,
+        )
     return StepFinding(
         kind="falls",
         heading=f"the loss falls below 0, faster and faster: to {number(losses[-1])}",
-        frame=(None if called is None else _given(run.trace, called)) or called,
+        frame=given or called,
         paragraph=(
             f"Steps of {each.name} follow it down: {shown}. A loss that has a least value falls"
             " more slowly the nearer it comes; nothing seems to bound this one from below. Look at"
@@ -88,6 +107,53 @@ def _fallen(run: RunSteps, ids: Sequence[int], losses: Sequence[float]) -> StepF
         evidence=(f"in {len(losses):,} passes",),
         first_pass=run.first_wrong,
     )
+
+
+def _trained_elsewhere(trace: Trace, loss: Frame) -> tuple[str, Frame] | None:
+    """What a loss holds detached, and the line of another one that trains it; None: nothing."""
+    lines = trace.source(loss.file)
+    values = [
+        node
+        for function, node in with_functions(parsed(lines))
+        if isinstance(node, ast.Assign) and function == loss.function
+    ]
+    backward = {
+        ast.unparse(node.func.value)
+        for _, node in with_functions(parsed(lines))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+    }
+    own = [node.value for node in values if node.lineno == loss.line]
+    for name in sorted(set().union(*(_factors(value, is_detached=True) for value in own))):
+        for node in values:
+            if node.value in own or name not in _factors(node.value, is_detached=False):
+                continue
+            if any(ast.unparse(target) in backward for target in node.targets):
+                source = lines[node.lineno - 1].strip()
+                return name, Frame(loss.file, node.lineno, loss.function, False, source)
+    return None
+
+
+def _factors(value: ast.expr, *, is_detached: bool) -> set[str]:
+    """Variables that are factors in an expression, as they are or by their methods.
+
+    Args:
+        value: the expression.
+        is_detached: whether those under ``detach()`` are asked for, or the others.
+    """
+    found: set[str] = set()
+    for product in ast.walk(value):
+        if not isinstance(product, ast.BinOp) or not isinstance(product.op, ast.Mult):
+            continue
+        for side in (product.left, product.right):
+            methods, factor = set[str](), side
+            while isinstance(factor, ast.Call) and isinstance(factor.func, ast.Attribute):
+                methods.add(factor.func.attr)
+                factor = factor.func.value
+            if isinstance(factor, ast.Name) and ("detach" in methods) == is_detached:
+                found.add(factor.id)
+    return found
 
 
 def _falls(losses: Sequence[float], *, is_opposed: bool = False) -> bool:
