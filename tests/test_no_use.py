@@ -530,3 +530,48 @@ def test_a_grid_of_the_nearest_pixels_gets_nothing(tmp_path: Path, mode: str) ->
         assert verdict.outcome is Outcome.FOUND
         assert "mode=self.mode" in verdict.source
         assert verdict.paragraph.endswith("interpolate (mode='bilinear').")
+
+
+class _Grouped(nn.Module):
+    """Scores of choices, weighed by rewards that a mean over their group is taken away from."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(6, 1)
+        self.size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        rewards = x[:, 0].reshape(-1, self.size)
+        beyond = rewards - rewards.mean(1, keepdim=True)
+        out: Tensor = self.score(x) * beyond.reshape(-1, 1)
+        return out
+
+
+def test_what_a_mean_over_one_number_leaves_is_found(tmp_path: Path) -> None:
+    verdict = judged(_Grouped(1), tmp_path / "one.agviz", check_forward=True)
+    assert verdict.outcome is Outcome.FOUND
+    assert "mean() over one number is that number itself" in verdict.heading
+    verdict = judged(_Grouped(2), tmp_path / "two.agviz", check_forward=True)
+    assert verdict.outcome is Outcome.NOTHING_UNUSUAL
+
+
+class _First(nn.Module):
+    """A recurrence of which one step is used."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(6, 6, batch_first=True)
+        self.step = step
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.cells(x.expand(3, *x.shape).transpose(0, 1))[0][:, self.step]
+        return out
+
+
+def test_weights_between_steps_of_which_only_the_first_is_used_are_shown(tmp_path: Path) -> None:
+    verdict = judged(_First(0), tmp_path / "first.agviz", steps=10)
+    assert verdict.outcome is Outcome.CANT_TELL
+    assert "cells.weight_hh_l0" in verdict.heading
+    assert "batch_first" in verdict.paragraph
+    verdict = judged(_First(-1), tmp_path / "last.agviz", steps=10)
+    assert verdict.outcome is Outcome.NOTHING_UNUSUAL

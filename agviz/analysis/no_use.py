@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.causes import Cause
 from agviz.analysis.gradients import Gradients
 from agviz.analysis.untrained import LAST_PASSES
-from agviz.analysis.why import LARGER, why
+from agviz.analysis.why import LARGER, OF_MORE, why
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class NoUse:
                 f"Look at what computes {what}, as a division of integers or a draw that is always"
                 " 0. If that is meant, leave them out of the optimizer."
             )
-        if row.cause is _FACTOR:
+        if row.cause is _FACTOR and row.advice != OF_MORE:
             return (
                 "They are zero themselves, so that each leaves the others no gradient: initialise"
                 " one factor of each product otherwise."
@@ -223,7 +223,11 @@ def no_use(trace: Trace) -> NoUse | None:
         row
         for row in lasting
         if row.gradient == "zero"
-        and (row.cause in _OF_ZEROS or (row.cause is _FACTOR and norms.get(row.parameter) == 0))
+        and (
+            row.cause in _OF_ZEROS
+            or row.advice == OF_MORE
+            or (row.cause is _FACTOR and norms.get(row.parameter) == 0)
+        )
     ]
     if sum(row.cause is _FACTOR for row in zeros) == 1:
         zeros = [row for row in zeros if row.cause is not _FACTOR]

@@ -94,7 +94,8 @@ _MOMENTUM: Final = 20.0
 _IGNORED: Final = "Look at what makes the targets, or leave such batches out."
 _OF_NUMBERS: Final = "Look at what it is given: that is not zero."
 _STEPPED: Final = ("Ceil", "Floor", "Heaviside", "Round", "Sgn", "Sign", "Trunc")
-_OF_MORE: Final = "Take it over more numbers, or leave it out."
+OF_MORE: Final = "Take it over more numbers, or leave it out."
+"""Advice where a mean is over one number: nothing is left once it is taken away."""
 _ONE_WAY: Final = "If only one of the ways is meant, detach() what the other leads through."
 _FUNCTIONAL: Final = (
     "Hand the tensor itself over: torch.func.functional_call(module, {name: tensor}, inputs), or"
@@ -650,7 +651,7 @@ class _Why:
             why = self._zero_factors.why(made)
             gave = "" if self._because(end, op) else f": {last_name(made)}() gave zeros"
             said = f"{row.reason}{gave}{why}"
-            advice = _OF_MORE if why else _OF_NUMBERS
+            advice = OF_MORE if why else _OF_NUMBERS
             row = row._replace(reason=said, advice=advice).at(made.frame)
         elif op is not None or end.cause is Cause.ZERO_FACTOR:
             row = row._replace(advice=self._advice_of(end, op))
