@@ -51,6 +51,18 @@ def with_functions(tree: ast.Module) -> Sequence[tuple[str, ast.AST]]:
     return found
 
 
+def line_at(trace: Trace, file: str, line: int, function: str) -> Frame:
+    """A line of the program, with its text.
+
+    Args:
+        trace: holds the text of the file.
+        file: the file.
+        line: its number in that.
+        function: the function in which it is.
+    """
+    return Frame(file, line, function, False, trace.source(file)[line - 1].strip())
+
+
 def container_name(target: ast.expr) -> str:
     """The last part of the name of what is put into, or assigned to; empty: it has none."""
     while isinstance(target, ast.Subscript):

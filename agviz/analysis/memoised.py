@@ -5,12 +5,17 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, decorator_around, parsed, with_functions
-from agviz.traces.rows import Frame
+from agviz.analysis.code_search import (
+    called_name,
+    decorator_around,
+    line_at,
+    parsed,
+    with_functions,
+)
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import NodeRow
+    from agviz.traces.rows import Frame, NodeRow
 
 _DECORATORS: Final = frozenset({"cache", "cached_property", "lru_cache"})
 _PARAMETRIZATIONS: Final = ".parametrizations."
@@ -47,9 +52,8 @@ def memoised(trace: Trace, node: NodeRow, call: Frame | None) -> Memoised | None
         found = decorator_around(trace, frame, _DECORATORS)
         if found is not None:
             written, line = found
-            source = trace.source(frame.file)[line - 1].strip()
             return Memoised(
-                Frame(frame.file, line, frame.function, False, source),
+                line_at(trace, frame.file, line, frame.function),
                 f"@{written} keeps what {frame.function}() gave, with its graph. Take it off, and"
                 " compute it anew in each step; or detach() what is to be kept.",
             )
@@ -72,4 +76,4 @@ def _cached_around(trace: Trace, call: Frame) -> Frame | None:
     if not found:
         return None
     line, function = max(found)
-    return Frame(call.file, line, function, False, lines[line - 1].strip())
+    return line_at(trace, call.file, line, function)

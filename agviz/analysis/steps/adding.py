@@ -15,16 +15,16 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import Stepping
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
     from agviz.traces.step_facts import HeldParameterRow
 
 _MODULE: Final = "<module>"
@@ -123,8 +123,7 @@ def _adding(trace: Trace) -> Iterator[tuple[Frame, bool]]:
                 around = [inside for inside in within if node in inside]
                 beside = around[0] if around else nodes if name != _MODULE else []
                 is_made = any(isinstance(each, ast.Call) and _makes(each, own) for each in beside)
-                source = lines[node.lineno - 1].strip()
-                yield Frame(file, node.lineno, name, False, source), is_made
+                yield line_at(trace, file, node.lineno, name), is_made
 
 
 def _makes(call: ast.Call, own: set[str]) -> bool:

@@ -12,17 +12,17 @@ import ast
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
 from agviz.analysis.evidence import base_name
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.run import RunSteps
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
 
 _CONSTANTS: Final = {"constant_": 1, "fill_": 0, "ones_": -1}
 """Functions that give all elements a number, and its place among arguments; -1: it is 1."""
@@ -113,7 +113,7 @@ def _constants(trace: Trace) -> Iterator[tuple[float, Frame]]:
         ]
         for value, is_of_several, function, line in found:
             if is_of_several or [each[0] for each in found].count(value) > 1:
-                yield value, Frame(file, line, function, False, lines[line - 1].strip())
+                yield value, line_at(trace, file, line, function)
 
 
 def _constant(call: ast.Call) -> float:

@@ -133,7 +133,7 @@ def _found(trace: Trace) -> list[StepFinding]:
             early
             or list(clearing.cleared(run))
             or list(clearing.kept(run))
-            or list(clearing.kept_in_part(run))
+            or ([] if held else list(clearing.kept_in_part(run)))  # what it holds no longer
             or list(clearing.kept_by_hand(run))
             or list(clearing.kept_within(run))
             or clearing.mixed(run)

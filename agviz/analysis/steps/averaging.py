@@ -13,6 +13,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import (
+    line_at,
     own_name,
     parsed,
     user_files,
@@ -21,7 +22,6 @@ from agviz.analysis.code_search import (
 )
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,11 +50,10 @@ def averaged(run: RunSteps) -> Iterator[StepFinding]:
                     continue
                 said = _judged(*found)
                 if said is not None:
-                    source = run.trace.source(file)[node.lineno - 1].strip()
                     yield StepFinding(
                         kind="average",
                         heading=said[0],
-                        frame=Frame(file, node.lineno, function, False, source),
+                        frame=line_at(run.trace, file, node.lineno, function),
                         paragraph=said[1],
                     )
 

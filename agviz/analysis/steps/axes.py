@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import (
     called_name,
+    line_at,
     parsed,
     user_files,
     with_functions,
@@ -108,9 +109,7 @@ def last_of_samples(run: RunSteps) -> Iterator[StepFinding]:
                 yield StepFinding(
                     kind="axis",
                     heading=f"the last sample is taken of what {layer} gives, not the last step",
-                    frame=Frame(
-                        file, node.lineno, method.name, False, lines[node.lineno - 1].strip()
-                    ),
+                    frame=line_at(run.trace, file, node.lineno, method.name),
                     paragraph=(
                         f"self.{layer} is made without batch_first (line {layers[layer]}), so it"
                         " takes its input for [steps, samples, features]: it runs along the"

@@ -16,9 +16,8 @@ import copy
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from agviz.analysis.code_search import called_name, parsed, targets_of, user_files
+from agviz.analysis.code_search import called_name, line_at, parsed, targets_of, user_files
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -147,13 +146,12 @@ def _finding(
     run: RunSteps, site: HookSite, hook: _Hook, names: list[str], count: int
 ) -> StepFinding:
     line = site.call.func.end_lineno or site.call.lineno
-    text = run.trace.source(site.file)[line - 1].strip()
     is_one = len(names) == 1
     loop = next(each for each in reversed(site.loops) if names[0] in _bound(each))
     return StepFinding(
         kind="late binding",
         heading=f"the hooks of this loop all use the last {listed(names)}",
-        frame=Frame(site.file, line, site.function, False, text),
+        frame=line_at(run.trace, site.file, line, site.function),
         paragraph=(
             f"What is registered in each turn of the loop in line {loop.lineno} looks"
             f" {listed(names)} up when it is called, in a backward pass: the loop is over then, and"

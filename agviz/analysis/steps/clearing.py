@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, with_functions
+from agviz.analysis.code_search import called_name, line_at, parsed, with_functions
 from agviz.analysis.program_writes import written
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, is_clear, is_set_to_zero
@@ -336,11 +336,10 @@ def kept_by_hand(run: RunSteps) -> Iterator[StepFinding]:
         return
     function, node = written[0]
     number = getattr(node, "lineno", frame.line)
-    line = run.trace.source(frame.file)[number - 1].strip()
     yield StepFinding(
         kind="kept",
         heading="gradients pile up from step to step: nothing clears them",
-        frame=Frame(frame.file, number, function, False, line),
+        frame=line_at(run.trace, frame.file, number, function),
         paragraph=(
             f"The program moves parameters by their .grad in this line, and before each of the"
             f" last {_LEAST_KEPT} of {len(ids):,} backward passes all of them had one already:"

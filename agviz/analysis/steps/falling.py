@@ -15,7 +15,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.code_search import line_at, parsed, with_functions
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import Frame, visible
@@ -130,8 +130,7 @@ def _trained_elsewhere(trace: Trace, loss: Frame) -> tuple[str, Frame] | None:
             if node.value in own or name not in _factors(node.value, is_detached=False):
                 continue
             if any(ast.unparse(target) in backward for target in node.targets):
-                source = lines[node.lineno - 1].strip()
-                return name, Frame(loss.file, node.lineno, loss.function, False, source)
+                return name, line_at(trace, loss.file, node.lineno, loss.function)
     return None
 
 
@@ -201,4 +200,4 @@ def _given(trace: Trace, called: Frame) -> Frame | None:
     if not found:
         return None
     line = max(found)
-    return Frame(called.file, line, called.function, False, lines[line - 1].strip())
+    return line_at(trace, called.file, line, called.function)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,11 +36,10 @@ def mislabelled(run: RunSteps) -> Iterator[StepFinding]:
             if said is None:
                 continue
             heading, paragraph = said
-            line = lines[node.lineno - 1].strip()
             yield StepFinding(
                 kind="labels",
                 heading=heading,
-                frame=Frame(file, node.lineno, function, False, line),
+                frame=line_at(run.trace, file, node.lineno, function),
                 paragraph=paragraph,
             )
             return

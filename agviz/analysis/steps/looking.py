@@ -12,9 +12,15 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, own_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    own_name,
+    parsed,
+    user_files,
+    with_functions,
+)
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,11 +76,10 @@ def looking(run: RunSteps) -> Iterator[StepFinding]:
         written = _written(node) if is_hook and isinstance(node, _Function) else None
         if written is None:
             continue
-        line = run.trace.source(file)[written.node.lineno - 1].strip()
         yield StepFinding(
             kind="hook writes",
             heading=f"{written.name} only looks at gradients, and writes into them",
-            frame=Frame(file, written.node.lineno, written.name, False, line),
+            frame=line_at(run.trace, file, written.node.lineno, written.name),
             paragraph=(
                 f"{_text(written.node)} works in place: the gradient itself is changed, and no copy"
                 " of it. It goes on so wherever it is still needed, to what comes before in the"

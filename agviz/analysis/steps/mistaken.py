@@ -7,21 +7,20 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.code_search import line_at, parsed, with_functions
 from agviz.analysis.evidence import base_name
 from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls
 from agviz.analysis.vanishing import GradientFlow
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow
+    from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame
 
 _SETS_DATA: Final = "Tensor.data.__set__"
 _MOST_OPS: Final = 20_000
@@ -205,7 +204,7 @@ def _sets_flag(trace: Trace, beside: Frame, value: bool) -> list[Frame]:
     """The lines of the file of a frame that set ``requires_grad`` of something to a value."""
     lines = trace.source(beside.file)
     return [
-        Frame(beside.file, node.lineno, function, False, lines[node.lineno - 1].strip())
+        line_at(trace, beside.file, node.lineno, function)
         for function, node in with_functions(parsed(lines))
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Constant)

@@ -15,7 +15,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
 from agviz.analysis.steps.dropping import DROPS
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, in_loop
@@ -196,8 +196,7 @@ def _lines_of_validation(run: RunSteps) -> list[Frame]:
         own = [each for where, name, each in nodes if (where, name) == (file, function)]
         own += [each for where, _, each in nodes if where == file and _is_named(each, function)]
         if _is_for_good(node, own) and _is_validation(node, own, without - training, training):
-            line = run.trace.source(file)[node.lineno - 1].strip()
-            found.append(Frame(file, node.lineno, function, False, line))
+            found.append(line_at(run.trace, file, node.lineno, function))
     return found
 
 

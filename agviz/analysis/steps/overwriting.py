@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import (
     called_name,
     container_name,
+    line_at,
     parsed,
     user_files,
     with_functions,
 )
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,11 +58,10 @@ def overwritten(run: RunSteps) -> Iterator[StepFinding]:
                 if _is_read_elsewhere(tree, first) or not _would_train(run, tree, first, made[-1]):
                     continue
                 name = ast.unparse(first.targets[0])
-                source = run.trace.source(file)[second.lineno - 1].strip()
                 yield StepFinding(
                     kind="overwritten",
                     heading=f"{name} is given another value before anything has read the first",
-                    frame=Frame(file, second.lineno, function, False, source),
+                    frame=line_at(run.trace, file, second.lineno, function),
                     paragraph=(
                         f"Line {first.lineno} computes {name}, and this line puts another value in"
                         " its place. Nothing reads the first in between: no node that it made is"

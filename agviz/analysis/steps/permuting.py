@@ -13,9 +13,8 @@ import ast
 import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -50,11 +49,10 @@ def permuted(run: RunSteps) -> Iterator[StepFinding]:
             if said is None:
                 continue
             one, other = said
-            line = lines[one.node.lineno - 1].strip()
             yield StepFinding(
                 kind="two orders",
                 heading=f"{one.of} and {other} are brought into different orders",
-                frame=Frame(file, one.node.lineno, function, False, line),
+                frame=line_at(run.trace, file, one.node.lineno, function),
                 paragraph=(
                     f"This line draws a permutation for {one.of} alone, and {other} is in another"
                     " order: a row of one no longer belongs to the same row of the other. If they"

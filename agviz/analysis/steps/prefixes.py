@@ -13,14 +13,14 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, user_files, with_functions
+from agviz.analysis.code_search import line_at, parsed, user_files, with_functions
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.rows import Frame
 
 _FREEZES: Final = (".requires_grad = False", ".requires_grad_(False)")
 _NUMBERED: Final = re.compile(r"(\D*)(\d+)(?=\.)")
@@ -99,8 +99,7 @@ def _freezing(run: RunSteps, file: str) -> Iterator[Frame]:
             continue
         for statement in node.body:
             if ast.unparse(statement).endswith(_FREEZES):
-                source = lines[statement.lineno - 1].strip()
-                yield Frame(file, statement.lineno, function, False, source)
+                yield line_at(run.trace, file, statement.lineno, function)
 
 
 def _tests_a_part(test: ast.expr, names: Collection[str]) -> bool:

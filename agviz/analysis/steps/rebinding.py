@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import (
     called_name,
+    line_at,
     parsed,
     user_files,
     with_functions,
 )
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.rows import Frame
 
 _PARAMETERS: Final = frozenset({"named_parameters", "parameters"})
 _WORDS: Final = ("parameters(", ".grad")
@@ -63,7 +64,7 @@ def rebound(run: RunSteps) -> Iterator[StepFinding]:
                     continue
                 if function not in run.running:
                     continue
-                line = Frame(file, assign.lineno, function, False, lines[assign.lineno - 1].strip())
+                line = line_at(run.trace, file, assign.lineno, function)
                 yield _finding(line, loop.lineno, name, value)
 
 

@@ -13,12 +13,11 @@ import ast
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, with_functions
+from agviz.analysis.code_search import called_name, line_at, parsed, with_functions
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import TORCHS
 from agviz.analysis.steps.source_calls import calls, is_schedule
-from agviz.traces.rows import Frame
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
 
 _LEAST: Final = 4
 """Optimizers of one line, or steps from which a rule is drawn."""
@@ -147,8 +147,7 @@ def _made_in_turn(trace: Trace, line: Frame) -> tuple[Frame, int] | None:
         made = [call for call in direct if called_name(call) in _SCHEDULERS]
         others = [call for call in direct if called_name(call) in TORCHS]
         if len(made) == 1 and not others:
-            source = lines[made[0].lineno - 1].strip()
-            return Frame(line.file, made[0].lineno, function, False, source), loop.lineno
+            return line_at(trace, line.file, made[0].lineno, function), loop.lineno
     return None
 
 

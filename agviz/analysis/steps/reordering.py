@@ -12,10 +12,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, user_files
+from agviz.analysis.code_search import line_at, parsed, user_files
 from agviz.analysis.steps.binding import LAMBDA, hook_sites
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -60,7 +59,6 @@ def reordered(run: RunSteps) -> Iterator[StepFinding]:
 
 
 def _finding(run: RunSteps, site: HookSite, at: ast.expr) -> StepFinding:
-    lines = run.trace.source(site.file)
     given = site.call.args[0]
     name = LAMBDA if isinstance(given, ast.Lambda) else ast.unparse(given)
     inside = name.rpartition(".")[2]
@@ -68,7 +66,7 @@ def _finding(run: RunSteps, site: HookSite, at: ast.expr) -> StepFinding:
     return StepFinding(
         kind="reordered",
         heading=f"the hook {name} gives the gradient back in another order",
-        frame=Frame(site.file, at.lineno, inside, False, lines[at.lineno - 1].strip()),
+        frame=line_at(run.trace, site.file, at.lineno, inside),
         paragraph=(
             f"It is registered on {of} (line {site.call.lineno}), and what it returns is the same"
             f" numbers in other places: {ast.unparse(at)}. So each element of {of}, and all before"

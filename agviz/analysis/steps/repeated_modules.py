@@ -15,19 +15,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.code_search import (
     called_name,
     container_name,
+    line_at,
     parsed,
     targets_of,
     user_files,
     with_functions,
 )
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
 
 _TRAINED: Final = re.compile(
     r"(Bilinear|Conv|Embedding|GRU|LSTM|Linear|MultiheadAttention|RNN|Transformer)|Norm(\dd)?$"
@@ -98,7 +99,7 @@ def _multiplied(trace: Trace) -> Iterator[_Multiplied]:
             targets = targets_of(around[0]) if around else []
             owners = [container_name(one) for one in targets if isinstance(one, ast.Attribute)]
             text = ast.unparse(node) if len(ast.unparse(node)) <= _LONGEST else "this list"
-            frame = Frame(file, node.lineno, function, False, lines[node.lineno - 1].strip())
+            frame = line_at(trace, file, node.lineno, function)
             called = ast.unparse(calls[0].func)
             yield _Multiplied(frame, text, called, owners[0] if owners else "")
 

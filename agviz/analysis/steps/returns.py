@@ -14,11 +14,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name
+from agviz.analysis.code_search import called_name, line_at
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.signs import terms_of_losses
 from agviz.analysis.steps.values import GivenValue, Values, all_given
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,11 +61,10 @@ def of_the_past(run: RunSteps) -> Iterator[StepFinding]:
         for weight in _weights(values, GivenValue(term.value, file, term.function)):
             found = next(filter(_Way(values, weight).leads_to, loops), None)
             if found is not None:
-                source = run.trace.source(found.file)[found.line - 1].strip()
                 yield StepFinding(
                     kind="returns forwards",
                     heading=f"{found.kept} sums rewards from the first one on: each holds the past",
-                    frame=Frame(found.file, found.line, found.function, False, source),
+                    frame=line_at(run.trace, found.file, found.line, found.function),
                     paragraph=(
                         f"The loop goes through {found.over} in their order, so that {found.total}"
                         " holds the rewards up to each step, and none after it: log_prob of an"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.code_search import (
     called_name,
     container_name,
+    line_at,
     parsed,
     with_functions,
 )
@@ -37,7 +38,7 @@ def calls(trace: Trace, beside: Frame | None, fits: Callable[[ast.Call, str], bo
         return []
     lines = trace.source(beside.file)
     return [
-        Frame(beside.file, node.lineno, function, False, lines[node.lineno - 1].strip())
+        line_at(trace, beside.file, node.lineno, function)
         for function, node in with_functions(parsed(lines))
         if isinstance(node, ast.Call) and fits(node, ast.unparse(node.func))
     ]
@@ -80,7 +81,7 @@ def made_at(trace: Trace, call: Frame) -> Frame | None:
         and (node.func.attr, node.lineno) == ("step", call.line)
     }
     found = [
-        Frame(call.file, node.lineno, function, False, lines[node.lineno - 1].strip())
+        line_at(trace, call.file, node.lineno, function)
         for function, node in nodes
         if isinstance(node, ast.Assign) and owners & {ast.unparse(each) for each in node.targets}
     ]
@@ -213,7 +214,7 @@ def catching(trace: Trace, before: Frame, after: Frame) -> Frame | None:
         again = any(isinstance(one, ast.Raise) for each in node.handlers for one in ast.walk(each))
         if before.line in body and after.line in body and kinds.isdisjoint(_LEAVING) and not again:
             line = node.handlers[0].lineno
-            return Frame(after.file, line, function, False, lines[line - 1].strip())
+            return line_at(trace, after.file, line, function)
     return None
 
 
@@ -356,8 +357,7 @@ def state_written(trace: Trace, beside: Frame | None) -> Frame | None:
             continue
         is_written = each is not node or isinstance(each.ctx, ast.Store)
         if is_written and each.slice.value in _AVERAGES and beside is not None:
-            source = lines[each.lineno - 1].strip()
-            return Frame(beside.file, each.lineno, function, False, source)
+            return line_at(trace, beside.file, each.lineno, function)
     return None
 
 
@@ -423,7 +423,7 @@ def freezing(trace: Trace, beside: Frame, part: str = "") -> Frame | None:
     if len(found) != 1:
         return None
     ((line, function),) = found.items()
-    return Frame(beside.file, line, function, False, lines[line - 1].strip())
+    return line_at(trace, beside.file, line, function)
 
 
 def _given_to_requires_grad(trace: Trace, beside: Frame) -> list[tuple[int, str, ast.expr]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import (
     called_name,
+    line_at,
     parsed,
     targets_of,
     user_files,
@@ -331,5 +332,4 @@ def _running_nodes(
 
 
 def _line(run: RunSteps, file: str, function: str, node: ast.stmt | ast.expr) -> Frame:
-    source = run.trace.source(file)[node.lineno - 1].strip()
-    return Frame(file, node.lineno, function, False, source)
+    return line_at(run.trace, file, node.lineno, function)

@@ -11,17 +11,17 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, targets_of, with_functions
+from agviz.analysis.code_search import line_at, parsed, targets_of, with_functions
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, is_schedule
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
 """Steps from which a rule is drawn."""
@@ -121,7 +121,7 @@ def _written(trace: Trace, each: Stepping) -> Frame | None:
         return None
     file, lines = each.made.file, trace.source(each.made.file)
     found = [
-        Frame(file, value.lineno, function, False, lines[value.lineno - 1].strip())
+        line_at(trace, file, value.lineno, function)
         for function, node in with_functions(parsed(lines))
         if isinstance(node, ast.Dict)
         for key, value in zip(node.keys, node.values, strict=True)

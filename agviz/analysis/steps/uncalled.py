@@ -11,9 +11,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, user_files, with_functions
+from agviz.analysis.code_search import line_at, parsed, user_files, with_functions
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,13 +79,12 @@ def _named(run: RunSteps) -> Iterator[tuple[str, StepFinding]]:
         if text in _called_beside(files[file], node):
             continue
         seen.add(method)
-        line = trace.source(file)[node.lineno - 1].strip()
         yield (
             method,
             StepFinding(
                 kind="not called" if method in _TRAINS else "only named",
                 heading=f"{text} is named here and not called: its parentheses are missing",
-                frame=Frame(file, node.lineno, function, False, line),
+                frame=line_at(trace, file, node.lineno, function),
                 paragraph=(
                     f"A statement that only names a method has no effect: {_MEANS[method]}."
                     f" Write {text}()."

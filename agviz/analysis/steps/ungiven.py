@@ -9,14 +9,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import parsed, user_files
+from agviz.analysis.code_search import line_at, parsed, user_files
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
 
 _SUFFIX: Final = "Backward"
 _MOST_NODES: Final = 20_000
@@ -44,11 +45,10 @@ def ungiven(run: RunSteps) -> Iterator[StepFinding]:
     if not ran:
         return
     for file in user_files(trace):
-        lines = trace.source(file)
-        for node in ast.walk(parsed(lines)):
+        for node in ast.walk(parsed(trace.source(file))):
             if not isinstance(node, ast.ClassDef) or node.name not in ran:
                 continue
-            found = _returned(node, file, lines)
+            found = _returned(trace, node, file)
             if found is None:
                 continue
             yield StepFinding(
@@ -66,7 +66,7 @@ def ungiven(run: RunSteps) -> Iterator[StepFinding]:
             return
 
 
-def _returned(function: ast.ClassDef, file: str, lines: list[str]) -> _Returned | None:
+def _returned(trace: Trace, function: ast.ClassDef, file: str) -> _Returned | None:
     """What a backward that reads no gradient returns; None: it reads one, or may."""
     for node in function.body:
         if not isinstance(node, ast.FunctionDef) or node.name != "backward":
@@ -86,6 +86,6 @@ def _returned(function: ast.ClassDef, file: str, lines: list[str]) -> _Returned 
         if len(computed) != 1:
             return None
         line = returns[0].lineno
-        frame = Frame(file, line, node.name, False, lines[line - 1].strip())
+        frame = line_at(trace, file, line, node.name)
         return _Returned(frame, ast.unparse(computed[0]), " and ".join(gradients))
     return None

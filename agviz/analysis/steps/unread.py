@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, with_functions
+from agviz.analysis.code_search import called_name, line_at, parsed, with_functions
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import Frame, visible
 from agviz.words.shapes import write_shape
@@ -74,8 +74,7 @@ def _requiring(run: RunSteps, file: str) -> Iterator[Frame]:
             node.args and isinstance(node.args[0], ast.Constant) and not node.args[0].value
         )
         if (is_set and called_name(node) != "Parameter") or is_method:
-            source = lines[node.lineno - 1].strip()
-            yield Frame(file, node.lineno, function, False, source)
+            yield line_at(run.trace, file, node.lineno, function)
 
 
 def _reads(tree: ast.Module) -> bool:

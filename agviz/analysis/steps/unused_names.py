@@ -12,10 +12,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -130,11 +129,10 @@ def _is_of_torch(value: ast.expr) -> bool:
 
 
 def _found(trace: Trace, file: str, function: str, node: ast.stmt, heading: str) -> StepFinding:
-    source = trace.source(file)[node.lineno - 1].strip()
     return StepFinding(
         kind="unused name",
         heading=heading,
-        frame=Frame(file, node.lineno, function, False, source),
+        frame=line_at(trace, file, node.lineno, function),
         paragraph=(
             "If it was to have a part in the loss, as a mask, a weight, a label or the action that"
             " was taken, it has none. If it is only left over, all is well: nothing else was found."

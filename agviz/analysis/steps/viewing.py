@@ -14,14 +14,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from agviz.analysis.code_search import called_name, container_name, parsed, targets_of
+from agviz.analysis.code_search import called_name, container_name, line_at, parsed, targets_of
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.rows import Frame
 
 _Loop: TypeAlias = ast.For | ast.While
 _LEAST: Final = 3
@@ -83,11 +83,10 @@ def written_views(run: RunSteps) -> Iterator[StepFinding]:
         scope = _Scope.around(tree, frame, is_called_in_a_loop=_has_loops(run, frames[:number]))
         for view, write in () if scope is None else scope.changed():
             line = write.node.lineno
-            source = run.trace.source(frame.file)
             yield StepFinding(
                 kind="data written",
                 heading=f"{view.name} is a view: each round changes {view.of} again",
-                frame=Frame(frame.file, line, frame.function, False, source[line - 1].strip()),
+                frame=line_at(run.trace, frame.file, line, frame.function),
                 paragraph=(
                     f"In line {view.line} {view.name} shares the memory of {view.of}, which was"
                     " made before the loop; this statement writes to it in place. When the loop"
