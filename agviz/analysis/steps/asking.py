@@ -163,7 +163,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *([] if restored else decaying.multiplied(run)),
         *rebinding.rebound(run),
         *permuting.permuted(run),
-        *labels.mislabelled(run),
+        *(list(labels.mislabelled(run)) or labels.of_hinge(run)),
         *options.written_options(run),
         *options.outweighed(run),
         *options.swallowed(run),

@@ -15,6 +15,7 @@ from agviz.analysis.steps.source_calls import (
     is_unfrozen,
     parts_named,
 )
+from agviz.analysis.steps.spent import spent
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def holding(run: RunSteps) -> Iterator[StepFinding]:
     """What gets gradients in pass after pass, never moves, and is in no optimizer by mistake."""
     if not run.optimizers:
         return
-    found = _replaced(run) or _unregistered(run) or _unfrozen(run) or _left_out(run)
+    found = _replaced(run) or spent(run) or _unregistered(run) or _unfrozen(run) or _left_out(run)
     if found is not None:
         yield found
 

@@ -1,4 +1,8 @@
-"""Losses that are given numbers of another kind than they take, as the text of the call shows."""
+"""Losses that are given labels, or other numbers, of another kind than they take.
+
+The text of a call shows it, or the gradient: in a hinge, max(0, 1 - y * score), labels of 1 and -1
+let all of it through that the bound lets through, and those of 0 nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
+from agviz.analysis.evidence import base_name
 from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.rows import Frame
 
 _SIGNED: Final = {
     "cosine_embedding_loss": (2, "pairs with 0 are left out"),
@@ -21,8 +28,55 @@ _SIGNED: Final = {
 }
 """By function: the place of labels that have to be 1 and -1, and what becomes of a 0."""
 _CONVERTING: Final = frozenset({"double", "float", "int", "long", "to", "type_as"})
+_PASSES: Final = 3
+_MOST_NODES: Final = 20_000
+_BOUNDS: Final = frozenset({"Clamp", "ClampMin", "Relu"})
+_SHARE: Final = 0.1
+"""Of the numbers of a gradient, that become 0 there."""
 _SMOOTH: Final = 0.9
 """Share of the label that smoothing takes away, from which on little is left."""
+
+
+def of_hinge(run: RunSteps) -> Iterator[StepFinding]:
+    """A hinge whose product with the labels takes out a part of the gradient in each pass."""
+    last = run.passes[-_PASSES:] if len(run.passes) >= _PASSES else ()
+    found = [None if task.nodes > _MOST_NODES else _hinge(run, task.id) for task in last]
+    shares = [each for each in found if each is not None]
+    if len(shares) < _PASSES or len({frame for frame, _ in shares}) > 1:
+        return
+    frame, share = shares[-1]
+    yield StepFinding(
+        kind="labels",
+        heading="a hinge is given labels of 0: it takes -1 and 1",
+        frame=frame,
+        paragraph=(
+            f"Behind the bound of max(0, 1 - y * score) the gradient of {share:.0%} of the samples"
+            " becomes 0 by the product with y: y is 0 there. Their loss is 1, whatever the score"
+            " is, and they train nothing. Give it 2 * y - 1 in place of labels of 0 and 1."
+        ),
+    )
+
+
+def _hinge(run: RunSteps, graph_task: int) -> tuple[Frame, float] | None:
+    """The line of a hinge, and the share of its gradient that labels of 0 take out."""
+    flow = GradientFlow(run.trace, graph_task)
+    names = [base_name(node.name) for node in flow.nodes]
+    for node in flow.nodes:
+        leading = [slot for slot, shape in enumerate(node.output_shapes) if shape is not None]
+        if names[node.index] != "Mul" or node.frame is None or len(leading) != 1:
+            continue
+        behind = [edge.producer for edge in flow.edges_into(node.index)]
+        if len(behind) != 1 or names[behind[0]] != "Rsub":
+            continue
+        bounds = [names[edge.producer] for edge in flow.edges_into(behind[0])]
+        _, given = flow.input(node.index, 0)
+        _, gave = flow.output(node.index, leading[0])
+        if given is None or gave is None or not _BOUNDS.issuperset(bounds) or not bounds:
+            continue
+        share = (gave.zero - given.zero) / gave.numbers if gave.numbers else 0.0
+        if share >= _SHARE and given.numbers == gave.numbers:
+            return node.frame, share
+    return None
 
 
 def mislabelled(run: RunSteps) -> Iterator[StepFinding]:

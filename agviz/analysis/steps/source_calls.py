@@ -265,7 +265,8 @@ _ITERATORS: Final = frozenset(
     {"chain", "filter", "iter", "map", "named_parameters", "parameters", "zip"}
 )
 """What gives an iterator, whose items can be taken once."""
-_NOT_TAKING: Final = frozenset({"id", "isinstance", "print", "repr", "type"})
+NOT_TAKING: Final = frozenset({"id", "isinstance", "print", "repr", "type"})
+"""Functions that look at an iterator and take nothing of it."""
 
 
 class UsedUp(NamedTuple):
@@ -304,7 +305,7 @@ def used_up(trace: Trace, call: Frame) -> UsedUp | None:
             and any(ast.unparse(each) == name for each in node.targets)
             and ("." in name or function == call.function)
         ]
-        if len(made) != 1 or not _is_iterator(made[0][1].value):
+        if len(made) != 1 or not is_iterator(made[0][1].value):
             continue
         ((where, maker),) = made
         taken = [
@@ -314,7 +315,7 @@ def used_up(trace: Trace, call: Frame) -> UsedUp | None:
             and function == where
             and maker.lineno < node.lineno
             and (function != call.function or node.lineno < call.line)
-            and called_name(node) not in _NOT_TAKING
+            and called_name(node) not in NOT_TAKING
             and any(ast.unparse(each) == name for each in node.args)
         ]
         if taken:
@@ -322,7 +323,8 @@ def used_up(trace: Trace, call: Frame) -> UsedUp | None:
     return None
 
 
-def _is_iterator(value: ast.expr) -> bool:
+def is_iterator(value: ast.expr) -> bool:
+    """Whether an expression gives an iterator, as its text shows."""
     if isinstance(value, ast.Call):
         return called_name(value) in _ITERATORS
     return isinstance(value, ast.GeneratorExp)
