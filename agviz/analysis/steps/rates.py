@@ -69,6 +69,8 @@ _OF_FACTOR: Final = (
     "Look at the factor that it gives: one of whole numbers, as step // warmup, is 0 until that has"
     " passed."
 )
+_RAISED: Final = 20.0
+"""Times the first rate: more than what a warm-up from a tenth makes of it."""
 _RISING: Final = 0.75
 """Share of the passes from its least on in which it grows."""
 _MOST_BASE: Final = 0.1
@@ -371,19 +373,7 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         )
         remedy = "Take a smaller weight_decay or learning rate."
     else:
-        heading = f"training diverges: the loss grows from step to step of {each.name}"
-        if rate is not None:
-            heading += f" (learning rate {number(rate)})"
-        why = "Most often such steps are too large, each overshoots more than the one before"
-        remedy = (
-            "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a"
-            " tenth of it only takes longer, look at the sign of the loss, and at targets that grow"
-            " with the model."
-        )
-        if _climbs(run, each):
-            heading = f"training climbs the loss: {each.name} was made with maximize=True"
-            why = "Each step follows the gradient upwards"
-            remedy = "Leave maximize=True out, or give backward what is to become large."
+        heading, why, remedy = _overshooting(run, each, rate)
     yield StepFinding(
         kind="diverges",
         heading=heading,
@@ -391,6 +381,40 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         paragraph=f"{why}: {told}. {remedy}",
         evidence=evidence,
         first_pass=first,
+    )
+
+
+def _overshooting(run: RunSteps, each: Stepping, rate: float | None) -> tuple[str, str, str]:
+    """What is said of steps that make the loss grow, why, and what to do."""
+    if _climbs(run, each):
+        return (
+            f"training climbs the loss: {each.name} was made with maximize=True",
+            "Each step follows the gradient upwards",
+            "Leave maximize=True out, or give backward what is to become large.",
+        )
+    began = each.steps[0].fact.most_rate or 0.0
+    if rate is not None and _RAISED * began <= rate:
+        by = "Its scheduler" if calls(run.trace, each.stepped, is_schedule) else "Something"
+        return (
+            (
+                f"training diverges: the learning rate of {each.name} rises from {number(began)} to"
+                f" {number(rate)}"
+            ),
+            f"{by} raises it step by step, until each step overshoots",
+            (
+                "Bound it, and take a smaller one: a warm-up ends at the rate that is meant, a gamma"
+                " above 1 has no end."
+            ),
+        )
+    at = "" if rate is None else f" (learning rate {number(rate)})"
+    return (
+        f"training diverges: the loss grows from step to step of {each.name}{at}",
+        "Most often such steps are too large, each overshoots more than the one before",
+        (
+            "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a tenth"
+            " of it only takes longer, look at the sign of the loss, and at targets that grow with the"
+            " model."
+        ),
     )
 
 
