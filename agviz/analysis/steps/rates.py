@@ -402,8 +402,8 @@ def _overshooting(run: RunSteps, each: Stepping, rate: float | None) -> tuple[st
             ),
             f"{by} raises it step by step, until each step overshoots",
             (
-                "Bound it, and take a smaller one: a warm-up ends at the rate that is meant, a gamma"
-                " above 1 has no end."
+                "Bound it, and take a smaller one: a warm-up ends at the rate that is meant, a"
+                " gamma above 1 has no end."
             ),
         )
     at = "" if rate is None else f" (learning rate {number(rate)})"
@@ -411,9 +411,9 @@ def _overshooting(run: RunSteps, each: Stepping, rate: float | None) -> tuple[st
         f"training diverges: the loss grows from step to step of {each.name}{at}",
         "Most often such steps are too large, each overshoots more than the one before",
         (
-            "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a tenth"
-            " of it only takes longer, look at the sign of the loss, and at targets that grow with the"
-            " model."
+            "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a"
+            " tenth of it only takes longer, look at the sign of the loss, and at targets that"
+            " grow with the model."
         ),
     )
 
