@@ -195,6 +195,8 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     first = next(iter(earlier_passes(trace, graph_task, node, keep_graph=False)), None)
     shared: set[int] = set() if first is None else shared_nodes(trace, graph_task, first)
     entry = entry_before(trace, graph_task, node.index, shared)
+    if entry is not None and entry[0].short_name == "GraphRoot":
+        entry = None  # it begins where the first pass began
     found = BackwardTwice(
         graph_task=graph_task,
         node=node,

@@ -207,7 +207,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *seeding.seeded_again(run),
         *dropping.lost(run),
         *dropping.overwritten(run),
-        *dropping.alone(run),
+        *(list(dropping.alone(run)) or dropping.signs_only(run)),
         *dropping.mean_of_norm(run),
         *dropping.swapped_bounds(run),
         *amplifying.amplified(run),

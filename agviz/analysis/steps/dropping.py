@@ -21,6 +21,7 @@ from agviz.analysis.code_search import (
     values_named,
     with_functions,
 )
+from agviz.analysis.evidence import base_name
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.source_calls import calls
@@ -40,6 +41,8 @@ DROPS: Final = frozenset(
 )
 """The dropouts of ``torch.nn.functional``."""
 _MODULES: Final = ("F.", "functional.", "nn.functional.", "torch.nn.functional.")
+_BETWEEN: Final = 4
+"""Nodes from a division to the norm in it."""
 _PASSES: Final = 2
 _WRITING: Final = ("IndexPutBackward", "ScatterBackward")
 _PUTTING: Final = frozenset({"index_put", "index_put_"})
@@ -130,6 +133,50 @@ def alone(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             return
+
+
+def signs_only(run: RunSteps) -> Iterator[StepFinding]:
+    """Numbers that are divided by their norm over one number, as by a cosine: their sign."""
+    for task in run.passes[-_PASSES:]:
+        flow = GradientFlow(run.trace, task.id) if task.nodes <= _MOST_NODES else None
+        for node in flow.nodes if flow is not None else ():
+            whole = next(iter(node.input_shapes or ()), None) or ()
+            made = next(iter(node.output_shapes), None)
+            is_norm = node.name.startswith("LinalgVectorNorm") and math.prod(whole) > 1
+            if flow is None or not is_norm or made is None or math.prod(made) != math.prod(whole):
+                continue
+            if not _divides_its_own(flow, node.index):
+                continue
+            yield StepFinding(
+                kind="single values",
+                heading="numbers are divided by their norm over one number: that is their sign",
+                frame=node.frame,
+                paragraph=(
+                    f"The norm of {write_shape(whole)} is taken over a dimension of size 1, as by"
+                    " cosine_similarity or normalize with their default dim=1: it is the absolute"
+                    " value, and what is divided by it is 1 or -1, whatever its size. So nothing"
+                    " of it reaches the loss, and what comes before gets rounding noise for a"
+                    " gradient. Take it over the dimension that holds the features (dim=-1)."
+                ),
+            )
+            return
+
+
+def _divides_its_own(flow: GradientFlow, norm: int) -> bool:
+    """Whether what a norm is taken of is divided by it, but for views and a bound from below."""
+    of = {edge.consumer for edge in flow.trace.edges_from(flow.graph_task, norm)}
+    index = norm
+    for _ in range(_BETWEEN):
+        above = flow.edges_into(index)
+        if len(above) != 1:
+            return False
+        index = above[0].producer
+        if base_name(flow.nodes[index].name) == "Div":
+            edges = flow.trace.edges_from(flow.graph_task, index)
+            return above[0].output == 1 and any(
+                edge.output == 0 and edge.consumer in of for edge in edges
+            )
+    return False
 
 
 def mean_of_norm(run: RunSteps) -> Iterator[StepFinding]:

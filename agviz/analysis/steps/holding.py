@@ -424,6 +424,8 @@ def _left_out(run: RunSteps) -> StepFinding | None:
     is_last = bool(order) and set(order[-len(named) :]) == set(named)
     if len(parts) == len(named):
         why = "others of the same modules are held"
+    elif all(_is_beside_modules(name, held) for name in named) and 2 * len(named) < len(held):
+        why = "all modules beside them are held: they are parameters of their own, of no layer"
     elif len(alike) == len(named) < len(held):
         why = "modules of the same kind before them are held"
     elif is_last and len(named) < len(held):
@@ -446,6 +448,14 @@ def _left_out(run: RunSteps) -> StepFinding | None:
             " saves time."
         ),
     )
+
+
+def _is_beside_modules(name: str, held: set[str]) -> bool:
+    """Whether it is a parameter of a module several of whose modules inside are held."""
+    owner, _, _ = name.rpartition(".")
+    begin = f"{owner}." if owner else ""
+    inside = {each[len(begin) :].split(".")[0] for each in held if each.startswith(begin)}
+    return len(inside) > 1 and all(f"{begin}{each}" not in held for each in inside)
 
 
 def _is_amid(name: str, held: set[str]) -> bool:
