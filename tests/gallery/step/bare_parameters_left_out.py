@@ -23,15 +23,15 @@ class Reader(nn.Module):
 
 def program() -> object:
     model = Reader()
-    plain, decayed = [], []
+    plain: list[Tensor] = []
+    decayed: list[Tensor] = []
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
             decayed.append(layer.weight)
             plain.append(layer.bias)
         elif isinstance(layer, nn.LayerNorm):
             plain += [layer.weight, layer.bias]
-    groups = [{"params": decayed}, {"params": plain, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=1e-2)  # cause
+    optimizer = torch.optim.AdamW([{"params": plain}, {"params": decayed}], lr=1e-2)  # cause
     for _ in range(8):
         x = torch.randn(10, 7, 4)
         optimizer.zero_grad()
