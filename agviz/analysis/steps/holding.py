@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.code_search import parsed, with_functions
 from agviz.analysis.steps.finding import StepFinding, listed, parameters
 from agviz.analysis.steps.source_calls import (
     BEYOND,
@@ -236,7 +238,8 @@ def _at(each: Stepping) -> str:
 
 def _replaced(run: RunSteps) -> StepFinding | None:
     """An optimizer that was made before some of the parameters were."""
-    named = [row for row in run.unheld if row.name]
+    every = {row.name: row for row in run.unheld if row.name}  # the last one of a name
+    named = list(every.values())
     shapes = {short: row.shape for row in named for short in (row.name, _within_root(row.name))}
     last = max((row.graph_task for row in named), default=-1)
     for each in reversed(run.optimizers):
@@ -254,6 +257,8 @@ def _replaced(run: RunSteps) -> StepFinding | None:
             continue
         found = parameters([row.name for row in pairs])
         many = len(pairs) > 1
+        line = _given_anew(run, each)
+        anew = "" if line is None else f" (line {line} gives another model that name)"
         return StepFinding(
             kind="replaced",
             heading=f"{each.name} was made before {found} {'were' if many else 'was'} replaced",
@@ -262,14 +267,38 @@ def _replaced(run: RunSteps) -> StepFinding | None:
                 f"{found} {'get gradients' if many else 'gets a gradient'} in pass after pass and"
                 f" {'are' if many else 'is'} in no optimizer. {each.name} holds"
                 f" {plural(len(stale), 'tensor')} of the like that no pass leads to: what was there"
-                " before a layer or parameter was assigned anew. Make the optimizer after the model"
-                " is complete."
+                f" before a layer or parameter was assigned anew{anew}. Make the optimizer after"
+                " the model is complete, and load a state in place of making another model."
             ),
             evidence=tuple(
                 f"held, and led to by no pass: shape {list(row.shape)} {row.dtype}" for row in stale
             ),
         )
     return None
+
+
+def _given_anew(run: RunSteps, each: Stepping) -> int | None:
+    """The line that gives the name of the model, of which an optimizer was made, another value."""
+    if each.made is None:
+        return None
+    nodes = with_functions(parsed(run.trace.source(each.made.file)))
+    models = {
+        ast.unparse(node.func.value)
+        for _, node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr, node.lineno) == ("parameters", each.made.line)
+    }
+    lines = [
+        node.lineno
+        for function, node in nodes
+        if isinstance(node, ast.Assign)
+        and function == each.made.function
+        and node.lineno > each.made.line
+        and isinstance(node.value, ast.Call)
+        and models & {ast.unparse(target) for target in node.targets}
+    ]
+    return lines[0] if len(lines) == 1 else None
 
 
 def _within_root(name: str) -> str:
