@@ -22,6 +22,7 @@ from agviz.analysis.steps.source_calls import (
     made_at,
     used_up,
 )
+from agviz.analysis.steps.stuck import largest_factor
 from agviz.analysis.vanishing import GradientFlow
 from agviz.words.units import plural
 
@@ -69,6 +70,8 @@ _OF_FACTOR: Final = (
     "Look at the factor that it gives: one of whole numbers, as step // warmup, is 0 until that has"
     " passed."
 )
+_DIVIDED: Final = 50.0
+"""Times as large as what it is given is the gradient that a division puts out."""
 _RAISED: Final = 20.0
 """Times the first rate: more than what a warm-up from a tenth makes of it."""
 _RISING: Final = 0.75
@@ -355,6 +358,7 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         first = passes[0]
         if run.first_wrong is not None:
             told += f"; in backward pass {run.first_wrong} it or its gradients are not finite"
+        told += _divided(run, passes[0])
     rate, decay = _rate(each), _decay(each)
     change = _change(each)
     if change is not None and change < _LEAST_CHANGE:
@@ -381,6 +385,17 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         paragraph=f"{why}: {told}. {remedy}",
         evidence=evidence,
         first_pass=first,
+    )
+
+
+def _divided(run: RunSteps, graph_task: int) -> str:
+    """What division makes the gradient of a pass many times larger; empty: none does."""
+    found = largest_factor(run, run.trace.graph_task(graph_task), _DIVIDED)
+    if found is None or not found.name.startswith(("Div", "Reciprocal", "Rsqrt")):
+        return ""
+    return (
+        f". In backward pass {graph_task} the division at {found.frame} makes the gradient"
+        f" {number(found.times)} times as large: look at how near to 0 its divisor comes"
     )
 
 

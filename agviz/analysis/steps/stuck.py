@@ -68,7 +68,7 @@ def stuck(run: RunSteps) -> Iterator[StepFinding]:
     )
     far = f" moved parameters by up to {number(moved)} times their norm, and" if moved else ""
     norm = math.hypot(*(row.norm for row in run.norms(before)))
-    factor = _largest_factor(run, before)
+    factor = largest_factor(run, before, _FACTOR)
     why = (
         "Take a smaller learning rate, warm it up, or clip gradients."
         if factor is None
@@ -92,8 +92,8 @@ def _is_still(run: RunSteps, task: GraphTaskRow) -> bool:
     return not any(row.norm for row in run.norms(task))
 
 
-def _largest_factor(run: RunSteps, task: GraphTaskRow) -> _Factor | None:
-    """The node that multiplies the gradient by most, if by much."""
+def largest_factor(run: RunSteps, task: GraphTaskRow, least: float) -> _Factor | None:
+    """The node that multiplies the gradient of a pass by most; None: none does by so much."""
     if task.nodes > _MOST_NODES:
         return None
     flow = GradientFlow(run.trace, task.id)
@@ -107,6 +107,6 @@ def _largest_factor(run: RunSteps, task: GraphTaskRow) -> _Factor | None:
             _, gave = flow.output(node.index, slot)
             if given is not None and gave is not None and given.norm and gave.norm:
                 times = gave.norm / given.norm
-                if times >= _FACTOR and math.isfinite(times):
+                if times >= least and math.isfinite(times):
                     found.append(_Factor(node.frame, of_owner(node.short_name, node.module), times))
     return max(found, key=lambda one: one.times, default=None)
