@@ -42,6 +42,7 @@ from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.steps.signs import signs
+from agviz.analysis.steps.stuck import STUCK
 from agviz.analysis.steps.summing import constant_derivative
 from agviz.analysis.steps.unused_names import unused_name
 from agviz.analysis.trained_advantage import trained_advantage
@@ -266,6 +267,8 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
 def _of_steps_and_values(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
     """What is wrong with steps, and what is not finite, in the order in which it is to be told."""
     steps = found_in_steps(trace) if graph_task is None else []
+    if any(found.kind == STUCK for found in steps) and no_use(trace) is not None:
+        steps = [found for found in steps if found.kind != STUCK]  # it is known what is shut
     explained = explain(trace, graph_task) if is_measured(trace) else None
     lost = _loss(trace, graph_task, explained)
     consequences = min(

@@ -315,9 +315,22 @@ def kept_in_part(run: RunSteps) -> Iterator[StepFinding]:
 def _old(run: RunSteps, graph_task: int, held: set[str]) -> frozenset[str]:
     """What had a gradient before a pass that reaches it; empty: all that it reaches, or nothing."""
     rows = [row for row in run.trace.parameters(graph_task) if row.name in held]
-    reached = {row.name for row in rows if row.node is not None}
-    old = frozenset(row.name for row in rows if row.name in reached and row.had_grad)
+    reached = {row.name: row.node for row in rows if row.node is not None}
+    old = frozenset(
+        row.name
+        for row in rows
+        if row.had_grad and _is_added_to(run, graph_task, reached.get(row.name, -1))
+    )
     return old if len(old) < len(reached) else frozenset()
+
+
+def _is_added_to(run: RunSteps, graph_task: int, leaf: int) -> bool:
+    """Whether what a leaf has after a pass was measured besides what arrived there.
+
+    So it is where they differ: where something was there before, or several gradients arrive.
+    """
+    found = () if leaf < 0 else run.trace.health(graph_task, leaf)
+    return any(row.role == "accumulated" for row in found)
 
 
 def kept_by_hand(run: RunSteps) -> Iterator[StepFinding]:
@@ -350,15 +363,10 @@ def kept_by_hand(run: RunSteps) -> Iterator[StepFinding]:
 
 
 def _adds_to_all(run: RunSteps, graph_task: int) -> bool:
-    """Whether what each leaf has after a pass was measured besides what arrived there.
-
-    So it is where they differ: where something was there before, or several gradients arrive.
-    """
     leaves = [node.index for node in run.trace.nodes(graph_task) if node.shape is not None]
     if not 0 < len(leaves) <= _MOST_LEAVES:
         return False
-    rows = (run.trace.health(graph_task, leaf) for leaf in leaves)
-    return all(any(row.role == "accumulated" for row in found) for found in rows)
+    return all(_is_added_to(run, graph_task, leaf) for leaf in leaves)
 
 
 def _moves_by_gradient(node: ast.AST) -> bool:

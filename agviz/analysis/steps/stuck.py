@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from agviz.analysis.steps.run import RunSteps
     from agviz.traces.rows import Frame, GraphTaskRow
 
+STUCK: Final = "stuck"
+"""The kind of what is found."""
 _LAST: Final = 8
 """Passes that have to be alike."""
 _SAME: Final = 1e-6
@@ -76,7 +78,7 @@ def stuck(run: RunSteps) -> Iterator[StepFinding]:
         " look at what it multiplies by, as an exp of what was not its logarithm."
     )
     yield StepFinding(
-        kind="stuck",
+        kind=STUCK,
         heading=f"nothing is learnt from backward pass {every[first].id} on: all gradients are 0",
         frame=each.stepped if factor is None else factor.frame,
         paragraph=(
