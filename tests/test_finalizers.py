@@ -99,8 +99,10 @@ ours = {kind: train(model, kind) for kind in KINDS}
 striking, struck, same = [], [], []
 gc.set_threshold(7, 1, 1)
 Strikes()
-for _ in range(4):
+rounds = 0
+while rounds < 4 or len(struck) <= 30 and rounds < 40:  # how often collections come varies
     same += [train(model, kind) == ours[kind] for kind in KINDS]
+    rounds += 1
 striking.append(True)
 print(len(struck) > 30, all(struck), all(same))
 """
