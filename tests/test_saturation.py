@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 import agviz
+from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.saturation.finding import Saturation, share_at_the_rim
 from agviz.analysis.saturation.openness import openness
 from agviz.analysis.saturation.sites import PassSites
-from agviz.analysis.vanishing import GradientFlow
 from agviz.analysis.verdict import verdicts
 from agviz.measure.health import measure
 from agviz.record.gates import gates_of

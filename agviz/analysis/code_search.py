@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Final
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from agviz.traces.reader import Trace
 
 
 ADDING: Final = frozenset({"append", "appendleft", "add", "extend", "insert", "setdefault", "put"})
 """Methods that put something into a container."""
+OF_TORCH: Final = frozenset({"F", "functional", "nn.functional", "torch", "torch.nn.functional"})
+"""What programs call the modules in which torch has its functions."""
 _FILES: Final = 64
 """Whose syntax trees are kept."""
 _MOST_DEEP: Final = 8
@@ -49,6 +51,24 @@ def with_functions(tree: ast.Module) -> Sequence[tuple[str, ast.AST]]:
             function = node.name
         waiting += [(function, child) for child in reversed(list(ast.iter_child_nodes(node)))]
     return found
+
+
+def nodes_of(trace: Trace, file: str) -> Sequence[tuple[str, ast.AST]]:
+    """All nodes of a file in the order of its text, each with the name of its function."""
+    return with_functions(parsed(trace.source(file)))
+
+
+def nodes_by_function(trace: Trace, file: str) -> Mapping[str, Sequence[ast.AST]]:
+    """The nodes of each function of a file, in the order of the text."""
+    found: dict[str, list[ast.AST]] = {}
+    for function, node in nodes_of(trace, file):
+        found.setdefault(function, []).append(node)
+    return found
+
+
+def nodes_beside(trace: Trace, line: Frame) -> list[ast.AST]:
+    """The nodes of the function that a line is in, in the order of the text."""
+    return [node for function, node in nodes_of(trace, line.file) if function == line.function]
 
 
 def line_at(trace: Trace, file: str, line: int, function: str) -> Frame:
@@ -85,6 +105,15 @@ def own_name(node: ast.expr) -> str:
         case ast.Subscript(slice=ast.Constant(value=str() as name)):
             return name
     return ""
+
+
+def values_assigned(trace: Trace, file: str, written: str) -> list[ast.expr]:
+    """What a file assigns to what is written so, in the order of its text."""
+    return [
+        node.value
+        for _, node in nodes_of(trace, file)
+        if isinstance(node, ast.Assign) and written in map(ast.unparse, node.targets)
+    ]
 
 
 def values_named(tree: ast.AST, name: str) -> Iterator[float]:
@@ -141,7 +170,7 @@ def decorator_around(trace: Trace, frame: Frame, names: Collection[str]) -> tupl
         names: last parts of the names that fit; None where no decorator has one of them.
     """
     found = None
-    for _, node in with_functions(parsed(trace.source(frame.file))):
+    for _, node in nodes_of(trace, frame.file):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if not node.lineno <= frame.line <= (node.end_lineno or node.lineno):
@@ -191,7 +220,7 @@ def definition(trace: Trace, name: str) -> Frame | None:
     found = [
         Frame(file, node.lineno, name, False)
         for file in user_files(trace)
-        for _, node in with_functions(parsed(trace.source(file)))
+        for _, node in nodes_of(trace, file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
     ]
     return found[0] if len(found) == 1 else None
@@ -216,8 +245,8 @@ def only_return(trace: Trace, function: Frame | None) -> Frame | None:
         return None
     found = [
         node.lineno
-        for name, node in with_functions(parsed(trace.source(function.file)))
-        if isinstance(node, ast.Return) and node.value is not None and name == function.function
+        for node in nodes_beside(trace, function)
+        if isinstance(node, ast.Return) and node.value is not None
     ]
     return function._replace(line=found[0]) if len(found) == 1 else None
 
@@ -228,7 +257,7 @@ def writes_to_argument(trace: Trace, function: Frame | None) -> Frame | None:
     By another name that it gives to it, too; not where it binds the argument's name to something
     else, which may be a copy.
     """
-    for _, node in with_functions(parsed(trace.source(function.file))) if function else ():
+    for _, node in nodes_of(trace, function.file) if function else ():
         if (
             function is None
             or not isinstance(node, ast.FunctionDef)
@@ -282,7 +311,7 @@ def assignment(trace: Trace, attribute: str) -> Frame | None:
     found = [
         Frame(file, node.lineno, function, False)
         for file in user_files(trace)
-        for function, node in with_functions(parsed(trace.source(file)))
+        for function, node in nodes_of(trace, file)
         if isinstance(node, ast.Assign)
         and any(
             isinstance(target, ast.Attribute)
@@ -356,7 +385,7 @@ def running_functions(trace: Trace) -> set[str]:
     calls = {
         (function, called_name(node))
         for file in user_files(trace)
-        for function, node in with_functions(parsed(trace.source(file)))
+        for function, node in nodes_of(trace, file)
         if isinstance(node, ast.Call)
     }
     for _ in range(_MOST_DEEP):

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause
 from agviz.analysis.evidence import base_name
-from agviz.analysis.vanishing import GradientValue
+from agviz.analysis.gradient_flow import GradientValue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agviz.analysis.vanishing import GradientFlow
+    from agviz.analysis.gradient_flow import GradientFlow
     from agviz.traces.rows import NodeRow
 
 LEAST: Final = 1e-6

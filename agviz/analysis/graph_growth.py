@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import line_of_call, only_call, parsed, with_functions
+from agviz.analysis.code_search import line_of_call, nodes_beside, only_call, parsed
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -200,8 +200,8 @@ def _calls_itself(trace: Trace, frame: Frame) -> bool:
     """Whether the text of a function calls it by its own name: it is meant to be recursive."""
     own = {frame.function, f"self.{frame.function}"}
     return any(
-        isinstance(node, ast.Call) and function == frame.function and ast.unparse(node.func) in own
-        for function, node in with_functions(parsed(trace.source(frame.file)))
+        isinstance(node, ast.Call) and ast.unparse(node.func) in own
+        for node in nodes_beside(trace, frame)
     )
 
 

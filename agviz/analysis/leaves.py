@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.gradient_flow import GradientValue
 from agviz.analysis.gradients import Gradients, GradientWord
 from agviz.analysis.phrases import by_node
-from agviz.analysis.vanishing import GradientValue, Vanishing
+from agviz.analysis.vanishing import Vanishing
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow
 from agviz.words.shapes import write_shape
 

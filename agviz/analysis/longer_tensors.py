@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import (
     container_name,
+    nodes_of,
     parsed,
     takes_from,
     targets_of,
-    with_functions,
 )
 from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
@@ -191,7 +191,7 @@ def _keeps_largest(trace: Trace, frame: Frame) -> str:
     """
     used: set[str] = set()
     kept: set[str] = set()
-    nodes = list(with_functions(parsed(trace.source(frame.file))))
+    nodes = nodes_of(trace, frame.file)
     for function, node in nodes:
         if isinstance(node, ast.Name | ast.Attribute) and node.lineno == frame.line:
             used.add(ast.unparse(node))

@@ -9,8 +9,7 @@ from agviz.analysis.code_search import (
     called_name,
     decorator_around,
     line_at,
-    parsed,
-    with_functions,
+    nodes_of,
 )
 
 if TYPE_CHECKING:
@@ -62,10 +61,9 @@ def memoised(trace: Trace, node: NodeRow, call: Frame | None) -> Memoised | None
 
 def _cached_around(trace: Trace, call: Frame) -> Frame | None:
     """The innermost ``with parametrize.cached():`` around a line."""
-    lines = trace.source(call.file)
     found = [
         (node.lineno, function)
-        for function, node in with_functions(parsed(lines))
+        for function, node in nodes_of(trace, call.file)
         if isinstance(node, ast.With | ast.AsyncWith)
         and node.lineno <= call.line <= (node.end_lineno or node.lineno)
         and any(

@@ -9,7 +9,7 @@ from agviz.analysis.evidence import base_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.vanishing import GradientFlow
+    from agviz.analysis.gradient_flow import GradientFlow
     from agviz.traces.rows import NodeRow
 
 _LOSSES: Final = {"HuberLoss", "L1Loss", "MseLoss", "SmoothL1Loss"}

@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.evidence import base_name
+from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.program_calls import last_passes
 from agviz.analysis.sides import CHOOSING, COMPARING, JOINING, below_of, compared, kind_of, side
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
     from agviz.analysis.sides import Side

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict, deque
-from enum import Enum, auto
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.causes import Cause, is_choice
-from agviz.analysis.measures import bad
-from agviz.traces.rows import NodeStatus
+from agviz.analysis.gradient_flow import GradientFlow, GradientValue, is_custom
 from agviz.words.shapes import write_shape
-from agviz_engine.events import HookCalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from agviz.traces.health import HealthRow
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import EdgeRow, NodeRow
+    from agviz.traces.rows import NodeRow
 
 _KINDS: Final[dict[Cause, str]] = {
     Cause.DEAD_ACTIVATION: "Relu|Relu6|Threshold|Hardtanh|Clamp|ClampMin|ClampMax|Hardsigmoid"
@@ -40,9 +37,6 @@ _NAME: Final = re.compile(r"(\w+?)(?:Backward\d*|Backwards)?")
 _WRITING: Final = re.compile(r"CopySlices|CopyBackwards|IndexPut\w*Backward\d|IndexCopyBackward\d")
 """Nodes of functions that write a tensor into another; from output 1 on, the gradient of what was
 written."""
-_CUSTOM: Final = re.compile(r"\w+Backward")
-"""Nodes that torch generates have a number at the end."""
-_AFTERWARDS: Final = "post_accumulate_grad"
 SAMPLERS: Final = frozenset({"GridSampler2D", "GridSampler3D"})
 """Kinds of nodes of ``grid_sample``."""
 _TINY: Final = 6e-5
@@ -53,23 +47,11 @@ _TINY_ELSEWHERE: Final = {"float32": 1e-30, "bfloat16": 1e-30, "float64": 1e-290
 
 _MOST_ENDS: Final = 16
 _MOST_BETWEEN: Final = 50
-_MOST_SINGLE: Final = 500
-"""Nodes that are read one by one; when there are more, all are read."""
 _Place = tuple[int, int]
 """A graph task and one of its nodes."""
 _End = tuple[int, int, int]
 """A node that put out nothing though something came in, and which output; -1: the sum of what came
 in was nothing."""
-
-
-class GradientValue(Enum):
-    """What a gradient was, as far as it is recorded."""
-
-    NONE = auto()
-    """Undefined: no gradient at all."""
-    ZERO = auto()
-    SOME = auto()
-    UNKNOWN = auto()
 
 
 class Vanished(NamedTuple):
@@ -93,146 +75,6 @@ class Vanished(NamedTuple):
     ways: tuple[NodeRow, ...] = ()
     """Where gradients cancelled: the node at which the ways of what met part, then those between
     there and the meeting, the nearest to the loss first; empty: it is not known."""
-
-
-class GradientFlow:
-    """The gradients of one graph task, asked for node by node."""
-
-    def __init__(self, trace: Trace, graph_task: int) -> None:
-        self.trace = trace
-        self.graph_task = graph_task
-        self.nodes = trace.nodes(graph_task)
-        self._is_measured = trace.meta.values != "none"
-        self._health: dict[int, dict[tuple[str, int], HealthRow]] = {}
-        self._is_all_read = False
-        self._into: defaultdict[int, list[EdgeRow]] | None = None
-        self._has_hooks_afterwards: bool | None = None
-        self._bytes: dict[tuple[int, int], int] | None = None
-
-    def health(self, node: int, role: str, slot: int) -> HealthRow | None:
-        """What was measured there."""
-        rows = self._health.get(node)
-        if rows is None and not self._is_all_read and len(self._health) >= _MOST_SINGLE:
-            self.read_all()
-            rows = self._health.get(node)
-        if rows is None and self._is_all_read:
-            return None
-        if rows is None:
-            found = self.trace.health(self.graph_task, node)
-            rows = self._health[node] = {(row.role, row.slot): row for row in found}
-        return rows.get((role, slot))
-
-    def read_all(self) -> None:
-        """Read what was measured of all nodes, in one go."""
-        for row in self.trace.health(self.graph_task):
-            self._health.setdefault(row.node, {})[row.role, row.slot] = row
-        self._is_all_read = True
-
-    def edges_into(self, node: int) -> list[EdgeRow]:
-        """The edges that lead into a node."""
-        if self._into is None:
-            self._into = defaultdict(list)
-            for edge in self.trace.edges(self.graph_task):
-                self._into[edge.consumer].append(edge)
-        return self._into.get(node, [])
-
-    def output(self, node: int, slot: int) -> tuple[GradientValue, HealthRow | None]:
-        """What a node put out."""
-        row = self.health(node, "output", slot)
-        if row is None:
-            is_known = self._is_measured and self.nodes[node].status is NodeStatus.DONE
-            return (GradientValue.NONE if is_known else GradientValue.UNKNOWN), None
-        return _value_of(row), row
-
-    def puts_out_any(self, node: int) -> bool:
-        """Whether any output of a node is known to hold something else than zeros."""
-        self.health(node, "output", 0)
-        return any(
-            role == "output" and _value_of(row) is GradientValue.SOME
-            for (role, _), row in self._health.get(node, {}).items()
-        )
-
-    def input(self, node: int, slot: int) -> tuple[GradientValue, HealthRow | None]:
-        """What a node received."""
-        row = self.health(node, "sum", slot) or self.health(node, "root", slot)
-        if row is not None:
-            return _value_of(row), row
-        if not self._is_measured:
-            return (
-                GradientValue.UNKNOWN if self._arrived(node, slot) else GradientValue.NONE
-            ), None
-        arrived = [
-            self.output(edge.producer, edge.output)
-            for edge in self.edges_into(node)
-            if edge.slot == slot
-        ]
-        defined = [found for found in arrived if found[0] is not GradientValue.NONE]
-        if not defined:
-            return (GradientValue.NONE if arrived else GradientValue.UNKNOWN), None
-        return defined[0] if len(defined) == 1 else (GradientValue.UNKNOWN, None)
-
-    def inputs(self, node: int) -> list[tuple[GradientValue, HealthRow | None]]:
-        """What a node received in the slots in which anything was to arrive."""
-        slots = {edge.slot for edge in self.edges_into(node)}
-        return [self.input(node, slot) for slot in sorted(slots or {0})]
-
-    def gradient(self, leaf: int) -> tuple[GradientValue, HealthRow | None]:
-        """What an AccumulateGrad node added to its variable's ``.grad``.
-
-        Where that is zero or not finite afterwards, what it is.
-        """
-        value, row = self.input(leaf, 0)
-        if value is GradientValue.SOME:
-            after = self.health(leaf, "accumulated", 0) or self.health(leaf, "captured", 0)
-            if after is not None and (bad(after) or _value_of(after) is GradientValue.ZERO):
-                return _value_of(after), after
-        return value, row
-
-    def hooks(self, node: int) -> list[HookCalled]:
-        """The hooks that were called for a node before or after its function."""
-        return [event for event in self._hooks(node) if event.kind != _AFTERWARDS]
-
-    def hook_afterwards(self, leaf: int) -> str:
-        """Name of the first hook that ran after a leaf had accumulated its gradient, or empty."""
-        if self._has_hooks_afterwards is None:
-            times = self.trace.hook_times(self.graph_task)
-            self._has_hooks_afterwards = any(row.kind == _AFTERWARDS for row in times)
-        if not self._has_hooks_afterwards:
-            return ""
-        return next((event.name for event in self._hooks(leaf) if event.kind == _AFTERWARDS), "")
-
-    def weights(self, node: int) -> Iterator[tuple[NodeRow, int]]:
-        """Matrices that are leaves and that a node multiplies by, and how often each is used."""
-        for edge in self.trace.edges_from(self.graph_task, node):
-            leaf = self.nodes[edge.consumer]
-            uses = leaf.dependencies
-            if leaf.short_name == "TBackward0":
-                (below,) = self.trace.edges_from(self.graph_task, leaf.index)
-                leaf = self.nodes[below.consumer]
-                uses = max(uses, leaf.dependencies)
-            if leaf.is_leaf and len(leaf.shape or ()) == 2:
-                yield leaf, uses
-
-    def _hooks(self, node: int) -> list[HookCalled]:
-        story = self.trace.story(self.graph_task, node)
-        return [event for event in story if isinstance(event, HookCalled)]
-
-    def _arrived(self, node: int, slot: int) -> int:
-        if self._bytes is None:
-            self._bytes = {
-                (row.node, row.slot): row.nbytes for row in self.trace.arrivals(self.graph_task)
-            }
-        return self._bytes.get((node, slot), 0)
-
-
-def is_custom(node: NodeRow) -> bool:
-    """Whether it is of a custom Function: its derivative was written by hand."""
-    return is_custom_name(node.short_name)
-
-
-def is_custom_name(name: str) -> bool:
-    """The same by the name of a node."""
-    return _CUSTOM.fullmatch(name) is not None
 
 
 class Vanishing:
@@ -463,9 +305,3 @@ def _underflows(kind: str, before: Iterable[HealthRow], after: HealthRow) -> boo
         return True
     is_sure = kind in _BY_KIND and _BY_KIND[kind] is not Cause.ZERO_FACTOR
     return after.dtype == "float16" and 0 < largest < _TINY and not is_sure
-
-
-def _value_of(row: HealthRow) -> GradientValue:
-    if row.unknown:
-        return GradientValue.UNKNOWN
-    return GradientValue.ZERO if row.zero == row.numbers else GradientValue.SOME

@@ -26,6 +26,7 @@ from agviz.analysis.constant_calls import (
     why_ignored,
 )
 from agviz.analysis.faint import LEAST, Faintness
+from agviz.analysis.gradient_flow import GradientValue
 from agviz.analysis.gradients import INTENDED, GradientRow, Gradients, GradientWord
 from agviz.analysis.lineage import Lineage, last_name
 from agviz.analysis.measures import bad, counts
@@ -51,7 +52,7 @@ from agviz.analysis.saturation.openness import (
     slope,
 )
 from agviz.analysis.untrained import LAST_PASSES, led_to
-from agviz.analysis.vanishing import SAMPLERS, GradientValue, Vanished, Vanishing
+from agviz.analysis.vanishing import SAMPLERS, Vanished, Vanishing
 from agviz.analysis.zero_factor import ZeroFactors
 from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, ParameterRow, visible

@@ -20,8 +20,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.evidence import base_name
+from agviz.analysis.gradient_flow import GradientFlow, GradientValue
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.vanishing import GradientFlow, GradientValue
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import plural
 

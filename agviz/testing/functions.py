@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from agviz.analysis.gradient_flow import is_custom
 from agviz.analysis.place import place
 from agviz.analysis.source import source_line
-from agviz.analysis.vanishing import is_custom
 from agviz.testing.paths import shown
 from agviz.traces.rows import Frame
 

@@ -6,10 +6,10 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.gradient_flow import is_custom_name
 from agviz.analysis.measures import LARGEST, bad, magnitude, number
 from agviz.analysis.origins import OriginKind
 from agviz.analysis.patterns.finding import Finding
-from agviz.analysis.vanishing import is_custom_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.blame import function_name
+from agviz.analysis.gradient_flow import is_custom
 from agviz.analysis.place import backward_pass
 from agviz.analysis.program_writes import memories_of_parameters, written
 from agviz.analysis.saturation.gates import shut_gates
 from agviz.analysis.saturation.judging import saturated
 from agviz.analysis.saturation.openness import CLAMP, INPUT_TOO_LARGE, LOGITS_TOO_LARGE, SLOPES
 from agviz.analysis.saturation.reading import RunSaturation
-from agviz.analysis.vanishing import is_custom
 from agviz.words.labels import of_owner
 from agviz.words.units import percent, plural
 

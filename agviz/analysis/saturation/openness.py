@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.gradient_flow import GradientValue
 from agviz.analysis.measures import bad
-from agviz.analysis.vanishing import GradientValue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agviz.analysis.vanishing import GradientFlow
+    from agviz.analysis.gradient_flow import GradientFlow
     from agviz.measure.values import Health
     from agviz.traces.rows import NodeRow
 

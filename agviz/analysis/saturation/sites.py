@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.median import median
 from agviz.analysis.saturation.openness import (
     CLAMP,
@@ -15,7 +16,6 @@ from agviz.analysis.saturation.openness import (
     openness_of_rows,
     slope,
 )
-from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

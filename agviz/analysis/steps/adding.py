@@ -15,7 +15,13 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_by_function,
+    nodes_of,
+    user_files,
+)
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps
 
@@ -108,13 +114,8 @@ def _adding(trace: Trace) -> Iterator[tuple[Frame, bool]]:
     In the same loop, or else in the same function.
     """
     for file in user_files(trace):
-        lines = trace.source(file)
-        tree = parsed(lines)
-        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-        functions: dict[str, list[ast.AST]] = {}
-        for name, node in with_functions(tree):
-            functions.setdefault(name, []).append(node)
-        for name, nodes in functions.items():
+        own = {node.name for _, node in nodes_of(trace, file) if isinstance(node, ast.ClassDef)}
+        for name, nodes in nodes_by_function(trace, file).items():
             for node in nodes:
                 if not isinstance(node, ast.Call) or called_name(node) != _ADDS:
                     continue

@@ -12,7 +12,12 @@ import ast
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_of,
+    user_files,
+)
 from agviz.analysis.evidence import base_name
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed
@@ -93,8 +98,7 @@ def _constants(trace: Trace) -> Iterator[tuple[float, Frame]]:
     In a loop, in a function that is applied to each module, or by a second such line.
     """
     for file in user_files(trace):
-        lines = trace.source(file)
-        nodes = list(with_functions(parsed(lines)))
+        nodes = nodes_of(trace, file)
         applied = {
             part.id
             for _, node in nodes

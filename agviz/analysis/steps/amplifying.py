@@ -13,9 +13,9 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.evidence import base_name
+from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

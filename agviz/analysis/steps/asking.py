@@ -19,9 +19,11 @@ from agviz.analysis.steps import (
     creeping,
     decaying,
     discarding,
+    diverging,
     dividing,
     dropping,
     evaluating,
+    exploding,
     falling,
     holding,
     hooking,
@@ -208,7 +210,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *summing.without_gradient(run),
         *seeding.seeded_again(run),
         *dropping.lost(run),
-        *dropping.overwritten(run),
+        *dropping.rows_replaced(run),
         *(list(dropping.alone(run)) or dropping.signs_only(run)),
         *dropping.mean_of_norm(run),
         *dropping.swapped_bounds(run),
@@ -225,8 +227,8 @@ def _found(trace: Trace) -> list[StepFinding]:
     causes.sort(key=lambda found: found.kind in _OF_A_PART)
     if any(found.kind not in _WITHOUT_EFFECT for found in causes):
         return causes
-    trends = [*scales.unscaled(run)] or [*rates.diverging(run)] or [*falling.falling(run)]
-    trends = trends or [*rates.exploding(run)]
+    trends = [*scales.unscaled(run)] or [*diverging.diverging(run)] or [*falling.falling(run)]
+    trends = trends or [*exploding.exploding(run)]
     return [*(trends or [*spoiling.spoilt(run)] or spoiling.buffers(run)), *causes]
 
 

@@ -13,20 +13,21 @@ import ast
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import (
+    OF_TORCH,
     called_name,
     line_at,
+    nodes_of,
     parsed,
     user_files,
-    with_functions,
 )
 from agviz.analysis.evidence import base_name
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.rows import Frame
 
 _RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
 _BATCH_FIRST: Final = 4
@@ -212,22 +213,18 @@ def over_samples(run: RunSteps) -> Iterator[StepFinding]:
 
 def _over_first(run: RunSteps, frame: Frame) -> Frame | None:
     """The line that gives a softmax dimension 0, at a frame or where its module is made."""
-    tree = parsed(run.trace.source(frame.file))
     found = []
-    for function, node in with_functions(tree):
+    for function, node in nodes_of(run.trace, frame.file):
         if not isinstance(node, ast.Call) or called_name(node) not in _SOFTMAXES:
             continue
         is_module = called_name(node) == "LogSoftmax"
         words = {word.arg: word.value for word in node.keywords}
         owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
-        is_function = ast.unparse(owner) in {"F", "functional", "nn.functional", "torch"}
+        is_function = ast.unparse(owner) in OF_TORCH
         place = 0 if is_module or not is_function else 1
         given = words.get("dim", node.args[place] if len(node.args) > place else None)
         is_first = isinstance(given, ast.Constant) and given.value == 0
         inside = node.lineno <= frame.line <= (node.end_lineno or node.lineno)
         if is_module or inside:
-            found.append((is_first, Frame(frame.file, node.lineno, function, False)))
-    if len(found) != 1 or not found[0][0]:
-        return None
-    line = found[0][1]
-    return line._replace(source=run.trace.source(line.file)[line.line - 1].strip())
+            found.append((is_first, line_at(run.trace, frame.file, node.lineno, function)))
+    return found[0][1] if len(found) == 1 and found[0][0] else None

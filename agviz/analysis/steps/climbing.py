@@ -11,10 +11,11 @@ step keeps the climb.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, parsed, with_functions
+from agviz.analysis.code_search import called_name, line_at, nodes_of
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _FIGURES: Final = re.compile(r"\.(item|max|mean|sum)\b|\.norm\([^()]*\)( \*\* 2)
 def climbing(run: RunSteps) -> Iterator[StepFinding]:
     """A climb that is kept. Note [Climbing]."""
     for each in run.optimizers:
-        pairs = list(zip(each.steps, each.steps[1:], strict=False))[:_MOST]
+        pairs = list(itertools.islice(itertools.pairwise(each.steps), _MOST))
         is_twice = len(pairs) >= _LEAST and all(
             len(run.passes_between(last, taken).ids) == 2 for last, taken in pairs
         )
@@ -60,7 +61,7 @@ def climbing(run: RunSteps) -> Iterator[StepFinding]:
 
 def _climb(run: RunSteps, each: Stepping) -> tuple[str, int] | None:
     """The function and line that adds something of a gradient; None where a file takes any back."""
-    nodes = with_functions(parsed(run.trace.source(each.stepped.file))) if each.stepped else ()
+    nodes = nodes_of(run.trace, each.stepped.file) if each.stepped else ()
     of_gradients = {
         ast.unparse(target)
         for _, node in nodes

@@ -2,17 +2,17 @@
 
 Note [Creeping]
 Of an optimizer that multiplies gradients by its rate, all steps together are at most the largest
-one times their number. Where that is a millionth of what it moves, and the loss is what it was, no
-step had an effect, whether the rate is too small or the loss was made so.
+one times their number. Where that is next to nothing of what it moves, and the loss is what it was,
+no step had an effect, whether the rate is too small or the loss was made so.
 """
 
 from __future__ import annotations
 
 import math
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.measures import number
+from agviz.analysis.median import median
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def creeping(run: RunSteps) -> Iterator[StepFinding]:
         if not is_plain or len(each.steps) < _STEPS or not min(rates):
             continue
         whole = math.hypot(*(row.norm or 0.0 for row in samples[0])) or math.inf
-        moved = sum(rates) / rates[0] / whole
+        moved = len(each.steps) / whole
         moved *= max(math.hypot(*(row.change or 0.0 for row in sample)) for sample in samples)
         gradient = max(math.hypot(*(row.gradient or 0.0 for row in sample)) for sample in samples)
         if not 0 < moved <= _MOVED or abs(last - first) > _STAYS * abs(first):

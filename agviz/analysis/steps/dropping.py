@@ -15,17 +15,18 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import (
+    OF_TORCH,
     called_name,
+    nodes_beside,
     own_name,
     parsed,
     values_named,
-    with_functions,
 )
 from agviz.analysis.evidence import base_name
+from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.source_calls import calls
-from agviz.analysis.vanishing import GradientFlow
 from agviz.traces.rows import visible
 from agviz.words.shapes import write_shape
 
@@ -40,7 +41,6 @@ DROPS: Final = frozenset(
     {"alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"}
 )
 """The dropouts of ``torch.nn.functional``."""
-_MODULES: Final = ("F.", "functional.", "nn.functional.", "torch.nn.functional.")
 _BETWEEN: Final = 4
 """Nodes from a division to the norm in it."""
 _PASSES: Final = 2
@@ -82,7 +82,7 @@ def lost(run: RunSteps) -> Iterator[StepFinding]:
             return
 
 
-def overwritten(run: RunSteps) -> Iterator[StepFinding]:
+def rows_replaced(run: RunSteps) -> Iterator[StepFinding]:
     """Rows of the last passes that replace each other. Note [More rows than places]."""
     for task in run.passes[-_PASSES:]:
         for node in run.trace.nodes(task.id) if task.nodes <= _MOST_NODES else ():
@@ -236,9 +236,7 @@ def _is_replaced(run: RunSteps, frame: Frame | None) -> bool:
     if frame is None:
         return False
     nodes = [
-        node
-        for function, node in with_functions(parsed(run.trace.source(frame.file)))
-        if function == frame.function and isinstance(node, ast.expr | ast.stmt)
+        node for node in nodes_beside(run.trace, frame) if isinstance(node, ast.expr | ast.stmt)
     ]
     values: dict[str, list[ast.expr]] = {}
     for node in nodes:
@@ -401,7 +399,7 @@ def _drops_always(call: ast.Call, name: str) -> bool:
     if called_name(call) == "scaled_dot_product_attention":
         share = given.get("dropout_p")
         return isinstance(share, ast.Constant) and bool(share.value)
-    is_function = name.startswith(_MODULES) and called_name(call) in DROPS
+    is_function = name.rpartition(".")[0] in OF_TORCH and called_name(call) in DROPS
     share = call.args[1] if len(call.args) > 1 else given.get("p")
     is_on = not isinstance(share, ast.Constant) or bool(share.value)
     return is_function and is_on and len(call.args) < 3 and "training" not in given

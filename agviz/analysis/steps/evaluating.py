@@ -14,7 +14,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, with_functions
+from agviz.analysis.code_search import called_name, nodes_beside
 from agviz.analysis.lineage import last_name
 from agviz.analysis.steps.dropping import DROPS
 from agviz.analysis.steps.finding import StepFinding
@@ -93,11 +93,7 @@ def _why_on(trace: Trace, op: ForwardOpRow, name: str) -> str:
     """How the text of a line keeps it on, a key of ``_HOW``; empty: it is meant, or not known."""
     if op.frame is None:
         return ""
-    nodes = [
-        node
-        for function, node in with_functions(parsed(trace.source(op.frame.file)))
-        if function == op.frame.function
-    ]
+    nodes = nodes_beside(trace, op.frame)
     calls = [
         node
         for node in nodes
@@ -150,11 +146,7 @@ def _is_switched(trace: Trace, stack: Sequence[Frame]) -> bool:
     for frame in stack:
         if frame.hidden:
             continue
-        calls = [
-            node
-            for function, node in with_functions(parsed(trace.source(frame.file)))
-            if isinstance(node, ast.Call) and function == frame.function
-        ]
+        calls = [node for node in nodes_beside(trace, frame) if isinstance(node, ast.Call)]
         owners = {
             part
             for node in calls

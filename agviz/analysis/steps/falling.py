@@ -15,7 +15,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, parsed, with_functions
+from agviz.analysis.code_search import line_at, nodes_beside, nodes_of
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import Frame, visible
@@ -111,15 +111,10 @@ def _fallen(run: RunSteps, ids: Sequence[int], losses: Sequence[float]) -> StepF
 
 def _trained_elsewhere(trace: Trace, loss: Frame) -> tuple[str, Frame] | None:
     """What a loss holds detached, and the line of another one that trains it; None: nothing."""
-    lines = trace.source(loss.file)
-    values = [
-        node
-        for function, node in with_functions(parsed(lines))
-        if isinstance(node, ast.Assign) and function == loss.function
-    ]
+    values = [node for node in nodes_beside(trace, loss) if isinstance(node, ast.Assign)]
     backward = {
         ast.unparse(node.func.value)
-        for _, node in with_functions(parsed(lines))
+        for _, node in nodes_of(trace, loss.file)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "backward"
@@ -179,8 +174,7 @@ def _falls(losses: Sequence[float], *, is_opposed: bool = False) -> bool:
 
 def _given(trace: Trace, called: Frame) -> Frame | None:
     """The line before that gives a value to the variable that a line calls backward on."""
-    lines = trace.source(called.file)
-    nodes = list(with_functions(parsed(lines)))
+    nodes = nodes_of(trace, called.file)
     names = {
         node.func.value.id
         for _, node in nodes

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.code_search import nodes_of
 from agviz.analysis.steps.finding import StepFinding, listed, parameters
 from agviz.analysis.steps.source_calls import (
     BEYOND,
@@ -281,7 +281,7 @@ def _given_anew(run: RunSteps, each: Stepping) -> int | None:
     """The line that gives the name of the model, of which an optimizer was made, another value."""
     if each.made is None:
         return None
-    nodes = with_functions(parsed(run.trace.source(each.made.file)))
+    nodes = nodes_of(run.trace, each.made.file)
     models = {
         ast.unparse(node.func.value)
         for _, node in nodes

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed, with_functions
+from agviz.analysis.code_search import line_at, nodes_beside
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import visible
 
@@ -101,9 +101,8 @@ def _condition(run: RunSteps, each: Stepping, called: Frame | None) -> tuple[Fra
     for frame in each.optimizer.stepped:
         if frame.hidden:
             continue
-        lines = run.trace.source(frame.file)
-        for function, node in with_functions(parsed(lines)):
-            if not isinstance(node, ast.If) or function != frame.function or node.orelse:
+        for node in nodes_beside(run.trace, frame):
+            if not isinstance(node, ast.If) or node.orelse:
                 continue
             body = range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1)
             is_around = frame.line in body
@@ -114,6 +113,6 @@ def _condition(run: RunSteps, each: Stepping, called: Frame | None) -> tuple[Fra
             is_backward_in = is_backward_in and called is not None and called.line in body
             has_remainder = any(isinstance(part, ast.Mod) for part in ast.walk(node.test))
             if has_remainder and (is_around or leaves) and not is_backward_in:
-                at = frame._replace(line=node.lineno, source=lines[node.lineno - 1].strip())
+                at = line_at(run.trace, frame.file, node.lineno, frame.function)
                 return at, ast.unparse(node.test)
     return None

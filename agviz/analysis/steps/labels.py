@@ -9,10 +9,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_of,
+    user_files,
+)
 from agviz.analysis.evidence import base_name
+from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,8 +87,7 @@ def _hinge(run: RunSteps, graph_task: int) -> tuple[Frame, float] | None:
 def mislabelled(run: RunSteps) -> Iterator[StepFinding]:
     """The first call of a loss whose labels, or whose input, are not what it takes."""
     for file in user_files(run.trace) if run.passes else ():
-        lines = run.trace.source(file)
-        for function, node in with_functions(parsed(lines)):
+        for function, node in nodes_of(run.trace, file):
             if not isinstance(node, ast.Call) or function not in run.running:
                 continue
             said = _of_signed(node) or _of_poisson(node) or _of_smoothing(node)

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.code_search import (
     called_name,
     line_at,
+    nodes_of,
     own_name,
-    parsed,
     user_files,
-    with_functions,
 )
 from agviz.analysis.steps.finding import StepFinding
 
@@ -51,12 +50,7 @@ class _Write(NamedTuple):
 
 def looking(run: RunSteps) -> Iterator[StepFinding]:
     """The first hook that writes into what it looks at. Note [A hook that only looks]."""
-    files = {file: parsed(run.trace.source(file)) for file in user_files(run.trace)}
-    nodes = [
-        (file, function, node)
-        for file, tree in files.items()
-        for function, node in with_functions(tree)
-    ]
+    nodes = [(file, *each) for file in user_files(run.trace) for each in nodes_of(run.trace, file)]
     calls = [
         (function, node)
         for _, function, node in nodes

@@ -7,13 +7,13 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, parsed, with_functions
+from agviz.analysis.code_search import line_at, nodes_of
 from agviz.analysis.evidence import base_name
+from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls
-from agviz.analysis.vanishing import GradientFlow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -202,10 +202,9 @@ def _is_one(rows: Iterable[ForwardTensorRow]) -> bool:
 
 def _sets_flag(trace: Trace, beside: Frame, value: bool) -> list[Frame]:
     """The lines of the file of a frame that set ``requires_grad`` of something to a value."""
-    lines = trace.source(beside.file)
     return [
         line_at(trace, beside.file, node.lineno, function)
-        for function, node in with_functions(parsed(lines))
+        for function, node in nodes_of(trace, beside.file)
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Constant)
         and node.value.value is value

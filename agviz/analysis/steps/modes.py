@@ -15,7 +15,13 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_of,
+    parsed,
+    user_files,
+)
 from agviz.analysis.steps.dropping import DROPS
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, in_loop
@@ -178,8 +184,7 @@ def _is_off(first: _Nodes, later: _Nodes) -> bool | None:
 
 def _lines_of_validation(run: RunSteps) -> list[Frame]:
     """The lines that put a model into evaluation mode before gradients are off, for good."""
-    trees = [(file, parsed(run.trace.source(file))) for file in user_files(run.trace)]
-    nodes = [(file, *each) for file, tree in trees for each in with_functions(tree)]
+    nodes = [(file, *each) for file in user_files(run.trace) for each in nodes_of(run.trace, file)]
     stack = run.trace.call_site(run.passes.ids[0])
     training = {"backward", *(frame.function for frame in stack if not frame.hidden)}
     without = {

@@ -13,7 +13,12 @@ import ast
 import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_by_function,
+    user_files,
+)
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -36,11 +41,7 @@ class _Reordered(NamedTuple):
 def permuted(run: RunSteps) -> Iterator[StepFinding]:
     """Tensors that are reordered apart from those that belong to them. Note [Two orders]."""
     for file in user_files(run.trace) if run.optimizers else ():
-        lines = run.trace.source(file)
-        functions: dict[str, list[ast.AST]] = {}
-        for function, node in with_functions(parsed(lines)):
-            functions.setdefault(function, []).append(node)
-        for function, nodes in functions.items():
+        for function, nodes in nodes_by_function(run.trace, file).items():
             if function not in run.running:
                 continue
             drawn = [found for node in nodes if (found := _reordered(node)) is not None]

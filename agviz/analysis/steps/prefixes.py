@@ -13,7 +13,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, parsed, user_files, with_functions
+from agviz.analysis.code_search import line_at, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding, listed
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def _are_meant(source: Sequence[str], others: Collection[str]) -> bool:
 
 def _freezing(run: RunSteps, file: str) -> Iterator[Frame]:
     """The lines of a file that freeze a parameter after a test of a part of its name."""
-    lines = run.trace.source(file)
-    nodes = list(with_functions(parsed(lines)))
+    nodes = nodes_of(run.trace, file)
     names = {
         node.target.elts[0].id
         for _, node in nodes

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import (
     called_name,
     line_at,
-    parsed,
+    nodes_of,
     user_files,
-    with_functions,
 )
 from agviz.analysis.steps.finding import StepFinding
 
@@ -52,7 +51,7 @@ def rebound(run: RunSteps) -> Iterator[StepFinding]:
         lines = run.trace.source(file)
         if not any(word in line for line in lines for word in _WORDS):
             continue
-        nodes = list(with_functions(parsed(lines)))
+        nodes = nodes_of(run.trace, file)
         for function, loop in nodes:
             assigns = _assigns(loop) if isinstance(loop, ast.For) else []
             if not isinstance(loop, ast.For) or not assigns:

@@ -13,7 +13,7 @@ import ast
 import itertools
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, parsed, with_functions
+from agviz.analysis.code_search import called_name, line_at, nodes_beside
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import TORCHS
@@ -131,9 +131,8 @@ def _made_in_turn(trace: Trace, line: Frame) -> tuple[Frame, int] | None:
 
     None: not one; or the loop makes the optimizer, too, so that each turn is a training.
     """
-    lines = trace.source(line.file)
-    for function, loop in with_functions(parsed(lines)):
-        if not isinstance(loop, ast.For) or function != line.function:
+    for loop in nodes_beside(trace, line):
+        if not isinstance(loop, ast.For):
             continue
         if isinstance(loop.iter, ast.List | ast.Tuple):  # stages, named one by one
             continue
@@ -147,7 +146,7 @@ def _made_in_turn(trace: Trace, line: Frame) -> tuple[Frame, int] | None:
         made = [call for call in direct if called_name(call) in _SCHEDULERS]
         others = [call for call in direct if called_name(call) in TORCHS]
         if len(made) == 1 and not others:
-            return line_at(trace, line.file, made[0].lineno, function), loop.lineno
+            return line_at(trace, line.file, made[0].lineno, line.function), loop.lineno
     return None
 
 
@@ -170,9 +169,8 @@ def _stepped_with(trace: Trace, stepped: Frame | None) -> list[Frame]:
         return []
     nodes = [
         node
-        for function, node in with_functions(parsed(trace.source(stepped.file)))
+        for node in nodes_beside(trace, stepped)
         if isinstance(node, ast.For | ast.While)
-        and function == stepped.function
         and node.lineno <= stepped.line <= (node.end_lineno or 0)
     ]
     schedules = calls(trace, stepped, is_schedule)

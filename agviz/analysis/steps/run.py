@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from bisect import bisect_left
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import running_functions
+from agviz.analysis.code_search import nodes_of, running_functions, user_files
 from agviz.analysis.loss_scale import loss_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
@@ -206,6 +207,13 @@ class RunSteps:
     def running(self) -> set[str]:
         """Names of functions that ran, or that those call; to find them, all files are read."""
         return running_functions(self.trace)
+
+    def statements(self) -> Iterator[tuple[str, str, ast.stmt]]:
+        """All statements of functions that ran: file, function, statement."""
+        for file in user_files(self.trace):
+            for function, node in nodes_of(self.trace, file):
+                if isinstance(node, ast.stmt) and function in self.running:
+                    yield file, function, node
 
     def passes_between(self, last: TakenStep | None, taken: TakenStep) -> GraphTasks:
         """The passes before a step, after the last one of its optimizer; None: it is the first."""

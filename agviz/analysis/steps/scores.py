@@ -20,11 +20,11 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.evidence import base_name
+from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.measures import number
 from agviz.analysis.sides import below_of, kind_of
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.masks import MaskText
-from agviz.analysis.vanishing import GradientFlow
 from agviz.traces.rows import visible
 from agviz.words.shapes import write_shape
 from agviz.words.units import percent

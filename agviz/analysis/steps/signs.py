@@ -20,7 +20,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    nodes_by_function,
+    nodes_of,
+    user_files,
+)
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.values import all_given
@@ -229,7 +234,7 @@ def _is_maximized(trace: Trace) -> bool:
     return any(
         isinstance(node, ast.keyword) and node.arg == "maximize"
         for file in user_files(trace)
-        for _, node in with_functions(parsed(trace.source(file)))
+        for _, node in nodes_of(trace, file)
     )
 
 
@@ -237,9 +242,7 @@ def terms_of_losses(run: RunSteps) -> Iterator[tuple[str, str, LossTerm]]:
     """The terms of the losses of the last passes: file, function, term."""
     lines = {visible(run.trace.call_site(task)) for task in run.passes.ids[-_PASSES:]}
     for line in sorted(filter(None, lines)):
-        nodes: dict[str, list[ast.AST]] = {}
-        for function, node in with_functions(parsed(run.trace.source(line.file))):
-            nodes.setdefault(function, []).append(node)
+        nodes = nodes_by_function(run.trace, line.file)
         functions, own = _returning(nodes), nodes.get(line.function, [])
         whole = _Function(line.function, ast.Constant(None), _single(own))
         for node in own:

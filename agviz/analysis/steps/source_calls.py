@@ -9,8 +9,9 @@ from agviz.analysis.code_search import (
     called_name,
     container_name,
     line_at,
+    nodes_beside,
+    nodes_of,
     parsed,
-    with_functions,
 )
 from agviz.traces.rows import Frame, visible
 
@@ -36,10 +37,9 @@ def calls(trace: Trace, beside: Frame | None, fits: Callable[[ast.Call, str], bo
     """
     if beside is None:
         return []
-    lines = trace.source(beside.file)
     return [
         line_at(trace, beside.file, node.lineno, function)
-        for function, node in with_functions(parsed(lines))
+        for function, node in nodes_of(trace, beside.file)
         if isinstance(node, ast.Call) and fits(node, ast.unparse(node.func))
     ]
 
@@ -48,11 +48,7 @@ def in_loop(trace: Trace, line: Frame | None, fits: Callable[[ast.Call, str], bo
     """Those of :func:`calls` in the innermost loop around a line, or in its function."""
     if line is None:
         return []
-    nodes = [
-        node
-        for function, node in with_functions(parsed(trace.source(line.file)))
-        if function == line.function
-    ]
+    nodes = nodes_beside(trace, line)
     loops = [
         range(node.lineno, (node.end_lineno or 0) + 1)
         for node in nodes
@@ -71,8 +67,7 @@ def made_at(trace: Trace, call: Frame) -> Frame | None:
         trace: holds the text of the file.
         call: the line that calls it.
     """
-    lines = trace.source(call.file)
-    nodes = list(with_functions(parsed(lines)))
+    nodes = nodes_of(trace, call.file)
     owners = {
         ast.unparse(node.func.value)
         for _, node in nodes
@@ -196,17 +191,15 @@ def conditions(trace: Trace, line: Frame) -> list[str]:
     """
     return [
         ast.unparse(node.test)
-        for function, node in with_functions(parsed(trace.source(line.file)))
+        for node in nodes_beside(trace, line)
         if isinstance(node, ast.If)
-        and function == line.function
         and node.body[0].lineno <= line.line <= (node.body[-1].end_lineno or 0)
     ]
 
 
 def catching(trace: Trace, before: Frame, after: Frame) -> Frame | None:
     """The ``except`` that alone keeps a program from a later line; None: another reason may."""
-    lines = trace.source(after.file)
-    for function, node in with_functions(parsed(lines)):
+    for function, node in nodes_of(trace, after.file):
         if not isinstance(node, ast.Try) or not node.handlers or before.file != after.file:
             continue
         body = range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1)
@@ -234,7 +227,7 @@ def near(
     What stands in another function may be of a stage that this run does not have.
     """
     beside = visible(stack)
-    nodes = [] if beside is None else list(with_functions(parsed(trace.source(beside.file))))
+    nodes = [] if beside is None else nodes_of(trace, beside.file)
     called = {
         (function, called_name(node)) for function, node in nodes if isinstance(node, ast.Call)
     }
@@ -288,7 +281,7 @@ def used_up(trace: Trace, call: Frame) -> UsedUp | None:
         trace: holds the text of the file.
         call: the line.
     """
-    nodes = list(with_functions(parsed(trace.source(call.file))))
+    nodes = nodes_of(trace, call.file)
     given = {
         ast.unparse(node.args[0])
         for _, node in nodes
@@ -352,8 +345,7 @@ _AVERAGES: Final = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer"
 
 def state_written(trace: Trace, beside: Frame | None) -> Frame | None:
     """The first line of the file of a frame that writes to an average of an optimizer's state."""
-    lines = trace.source(beside.file) if beside is not None else []
-    for function, node in with_functions(parsed(lines)):
+    for function, node in nodes_of(trace, beside.file) if beside is not None else ():
         each = node.value if isinstance(node, ast.Attribute) and node.attr.endswith("_") else node
         if not isinstance(each, ast.Subscript) or not isinstance(each.slice, ast.Constant):
             continue
@@ -385,7 +377,7 @@ def parts_named(trace: Trace, made: Frame, name: str) -> set[str]:
     """
     return {
         part.attr
-        for _, node in with_functions(parsed(trace.source(made.file)))
+        for _, node in nodes_of(trace, made.file)
         if isinstance(node, ast.Call)
         and called_name(node) == name
         and node.lineno <= made.line <= (node.end_lineno or node.lineno)
@@ -409,10 +401,9 @@ def freezing(trace: Trace, beside: Frame, part: str = "") -> Frame | None:
         beside: of the program's own code.
         part: an attribute that ``nn.Embedding.from_pretrained`` may have frozen; empty: none.
     """
-    lines = trace.source(beside.file)
     found = {
         node.lineno: function
-        for function, node in with_functions(parsed(lines))
+        for function, node in nodes_of(trace, beside.file)
         if part
         and isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Call)
@@ -433,7 +424,7 @@ def _given_to_requires_grad(trace: Trace, beside: Frame) -> list[tuple[int, str,
 
     Of a function that is given the value, the lines that call it.
     """
-    nodes = list(with_functions(parsed(trace.source(beside.file))))
+    nodes = nodes_of(trace, beside.file)
     handed: dict[str, tuple[int, str]] = {}
     for _, node in nodes:
         if isinstance(node, ast.FunctionDef):

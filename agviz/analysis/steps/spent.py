@@ -12,7 +12,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from agviz.analysis.code_search import called_name, line_at, parsed, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_by_function,
+)
 from agviz.analysis.steps.finding import StepFinding, parameters
 from agviz.analysis.steps.source_calls import NOT_TAKING, is_iterator
 
@@ -29,9 +33,7 @@ def spent(run: RunSteps) -> StepFinding | None:
     for each in run.optimizers if names else ():
         if each.made is None:
             continue
-        functions: dict[str, list[ast.AST]] = {}
-        for function, node in with_functions(parsed(run.trace.source(each.made.file))):
-            functions.setdefault(function, []).append(node)
+        functions = nodes_by_function(run.trace, each.made.file)
         makers = [node for nodes in functions.values() for node in nodes]
         for function, nodes in functions.items():
             made = each.made.line if function == each.made.function else 0

@@ -14,12 +14,12 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import (
+    OF_TORCH,
     called_name,
     line_at,
-    parsed,
+    nodes_of,
     targets_of,
-    user_files,
-    with_functions,
+    values_assigned,
 )
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed
@@ -27,7 +27,7 @@ from agviz.traces.rows import Frame, visible
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps
 
@@ -37,7 +37,6 @@ _FUNCTIONS: Final = frozenset(
     | {"softmax", "softplus", "tanh", "where"}
 )
 """Functions of torch that make a new tensor and do nothing else."""
-_MODULES: Final = frozenset({"F", "functional", "nn.functional", "torch", "torch.nn.functional"})
 _METHODS: Final = frozenset(
     {"clamp", "clip", "detach", "div", "index_add", "index_copy", "index_fill", "lerp"}
     | {"log_softmax", "masked_fill", "mul", "nan_to_num", "relu", "renorm", "scatter"}
@@ -57,7 +56,7 @@ _LEAST: Final = 3
 def thrown_away_results(run: RunSteps) -> Iterator[StepFinding]:
     """Calls whose only effect is a result that nobody takes. Note [Plain from the text]."""
     calls = []
-    for file, function, node in _running_nodes(run):
+    for file, function, node in run.statements() if run.passes else ():
         call = node.value if isinstance(node, ast.Expr) else None
         if isinstance(call, ast.Call) and _is_pure(call):
             calls.append((_line(run, file, function, call), call))
@@ -86,7 +85,7 @@ def thrown_away_results(run: RunSteps) -> Iterator[StepFinding]:
 
 def no_options(run: RunSteps) -> Iterator[StepFinding]:
     """Attributes that are set where torch looks for none. Note [Plain from the text]."""
-    for file, function, node in _running_nodes(run):
+    for file, function, node in run.statements() if run.passes else ():
         if not isinstance(node, ast.Assign | ast.AugAssign):
             continue
         for target in targets_of(node):
@@ -127,11 +126,7 @@ def _beside_groups(run: RunSteps, file: str, target: ast.expr) -> str:
         case _:
             return ""
     written, name = ast.unparse(owner), {"learning_rate": "lr"}.get(name, name)
-    makes = [
-        node.value
-        for node in ast.walk(parsed(run.trace.source(file)))
-        if isinstance(node, ast.Assign) and written in map(ast.unparse, node.targets)
-    ]
+    makes = values_assigned(run.trace, file, written)
     names = {called_name(value) if isinstance(value, ast.Call) else "" for value in makes}
     each = next((one for one in run.optimizers if one.is_torchs and names == {one.name}), None)
     if each is None:
@@ -151,7 +146,7 @@ def hidden_writes(run: RunSteps) -> Iterator[StepFinding]:
     """Writes through ``.data`` to what the forward has just computed, with a graph."""
     last = run.passes[-1] if run.passes else None
     made: set[tuple[str, int]] | None = None
-    for file, function, node in _running_nodes(run):
+    for file, function, node in run.statements():
         name = _written_beside(node)
         if not name or last is None or last.nodes > _MOST_NODES:
             continue
@@ -160,7 +155,7 @@ def hidden_writes(run: RunSteps) -> Iterator[StepFinding]:
             made = {(one.file, one.line) for one in frames if one is not None}
         computed = [
             each
-            for where, each in with_functions(parsed(run.trace.source(file)))
+            for where, each in nodes_of(run.trace, file)
             if where == function
             and isinstance(each, ast.Assign)
             and name in map(ast.unparse, each.targets)
@@ -213,8 +208,10 @@ def first_turn(run: RunSteps) -> Iterator[StepFinding]:
     if len(called) < _LEAST or len(places) != 1:
         return
     ((file, line),) = places
-    for _, function, loop in _running_nodes(run, lambda name: name == file):
+    for where, function, loop in run.statements():
         if not isinstance(loop, ast.For) or not isinstance(loop.body[-1], ast.Return):
+            continue
+        if where != file:
             continue
         inside = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
         goes_on = any(isinstance(node, ast.Continue) for node in ast.walk(loop))
@@ -248,7 +245,7 @@ def first_batch(run: RunSteps) -> Iterator[StepFinding]:
         for task in run.passes.ids[:_LEAST]
         if (frame := visible(run.trace.call_site(task))) is not None
     }
-    for file, function, loop in _running_nodes(run):
+    for file, function, loop in run.statements() if run.passes else ():
         if not isinstance(loop, ast.For | ast.While) or len(run.passes) < _LEAST:
             continue
         inside = range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)
@@ -286,11 +283,7 @@ def _begun_anew(node: ast.AST) -> str:
 
 def _is_in_order(run: RunSteps, file: str, loader: str) -> bool:
     """Whether a loader is made in one place, without anything that shuffles."""
-    makes = [
-        node.value
-        for node in ast.walk(parsed(run.trace.source(file)))
-        if isinstance(node, ast.Assign) and any(ast.unparse(one) == loader for one in node.targets)
-    ]
+    makes = values_assigned(run.trace, file, loader)
     if len(makes) != 1 or not isinstance(makes[0], ast.Call):
         return False
     words = {word.arg: word.value for word in makes[0].keywords}
@@ -308,7 +301,7 @@ def _is_pure(call: ast.Call) -> bool:
     if any(word.arg in _OUTPUTS or word.arg is None for word in call.keywords):
         return False
     owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    if owner in _MODULES:
+    if owner in OF_TORCH:
         return called_name(call) in _FUNCTIONS and bool(call.args)
     return owner != "self" and bool(owner) and called_name(call) in _METHODS
 
@@ -316,19 +309,7 @@ def _is_pure(call: ast.Call) -> bool:
 def _changed(call: ast.Call) -> ast.expr:
     """What a call was to change."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-    return call.args[0] if ast.unparse(owner) in _MODULES else owner
-
-
-def _running_nodes(
-    run: RunSteps, is_wanted: Callable[[str], bool] = bool
-) -> Iterator[tuple[str, str, ast.stmt]]:
-    """All statements of functions that ran: file, function, statement."""
-    for file in filter(is_wanted, user_files(run.trace) if run.passes else ()):
-        for function, node in with_functions(parsed(run.trace.source(file))):
-            if not isinstance(node, ast.stmt):
-                continue
-            if function in run.running:
-                yield file, function, node
+    return call.args[0] if ast.unparse(owner) in OF_TORCH else owner
 
 
 def _line(run: RunSteps, file: str, function: str, node: ast.stmt | ast.expr) -> Frame:

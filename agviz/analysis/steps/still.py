@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, parsed, targets_of, with_functions
+from agviz.analysis.code_search import line_at, nodes_of, parsed, targets_of
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, is_schedule
@@ -119,10 +119,9 @@ def _written(trace: Trace, each: Stepping) -> Frame | None:
     """The one line of the file that makes the optimizer that writes a rate of 0 into a group."""
     if each.made is None:
         return None
-    file, lines = each.made.file, trace.source(each.made.file)
     found = [
-        line_at(trace, file, value.lineno, function)
-        for function, node in with_functions(parsed(lines))
+        line_at(trace, each.made.file, value.lineno, function)
+        for function, node in nodes_of(trace, each.made.file)
         if isinstance(node, ast.Dict)
         for key, value in zip(node.keys, node.values, strict=True)
         if isinstance(key, ast.Constant)

@@ -12,18 +12,17 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.gradient_flow import largest_factor
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.vanishing import GradientFlow
-from agviz.words.labels import of_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps
-    from agviz.traces.rows import Frame, GraphTaskRow
+    from agviz.traces.rows import GraphTaskRow
 
 STUCK: Final = "stuck"
 """The kind of what is found."""
@@ -32,15 +31,6 @@ _LAST: Final = 8
 _SAME: Final = 1e-6
 _FACTOR: Final = 1e3
 """Times as large as what it is given is what a node puts out that is named for it."""
-_MOST_NODES: Final = 20_000
-
-
-class _Factor(NamedTuple):
-    """A node that makes a gradient many times larger."""
-
-    frame: Frame
-    name: str
-    times: float
 
 
 def stuck(run: RunSteps) -> Iterator[StepFinding]:
@@ -50,7 +40,7 @@ def stuck(run: RunSteps) -> Iterator[StepFinding]:
     is_same = losses and max(losses) - min(losses) <= _SAME * abs(losses[0])
     if len(last) < _LAST or not is_same or not losses[0]:
         return
-    if not all(run.norms(task) and _is_still(run, task) for task in last):
+    if not all(rows and not any(row.norm for row in rows) for rows in map(run.norms, last)):
         return
     every = list(run.passes)
     first = bisect_left(every, True, key=lambda task: _is_still(run, task))
@@ -70,7 +60,7 @@ def stuck(run: RunSteps) -> Iterator[StepFinding]:
     )
     far = f" moved parameters by up to {number(moved)} times their norm, and" if moved else ""
     norm = math.hypot(*(row.norm for row in run.norms(before)))
-    factor = largest_factor(run, before, _FACTOR)
+    factor = largest_factor(run.trace, before, _FACTOR)
     why = (
         "Take a smaller learning rate, warm it up, or clip gradients."
         if factor is None
@@ -92,23 +82,3 @@ def stuck(run: RunSteps) -> Iterator[StepFinding]:
 
 def _is_still(run: RunSteps, task: GraphTaskRow) -> bool:
     return not any(row.norm for row in run.norms(task))
-
-
-def largest_factor(run: RunSteps, task: GraphTaskRow, least: float) -> _Factor | None:
-    """The node that multiplies the gradient of a pass by most; None: none does by so much."""
-    if task.nodes > _MOST_NODES:
-        return None
-    flow = GradientFlow(run.trace, task.id)
-    flow.read_all()
-    found: list[_Factor] = []
-    for node in flow.nodes:
-        if node.frame is None or len(node.input_shapes or ()) != 1:
-            continue
-        _, given = flow.input(node.index, 0)
-        for slot in range(len(node.output_shapes)):
-            _, gave = flow.output(node.index, slot)
-            if given is not None and gave is not None and given.norm and gave.norm:
-                times = gave.norm / given.norm
-                if times >= least and math.isfinite(times):
-                    found.append(_Factor(node.frame, of_owner(node.short_name, node.module), times))
-    return max(found, key=lambda one: one.times, default=None)

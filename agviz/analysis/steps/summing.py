@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.code_search import (
     called_name,
     container_name,
+    nodes_of,
     parsed,
     targets_of,
     user_files,
-    with_functions,
 )
 from agviz.analysis.evidence import base_name
 from agviz.analysis.steps.finding import StepFinding, listed
@@ -285,16 +285,12 @@ class _Texts:
 
     def __init__(self, trace: Trace, *, is_constant: bool = False) -> None:
         self._is_constant = is_constant
-        self._nodes = [
-            each
-            for file in user_files(trace)
-            for each in with_functions(parsed(trace.source(file)))
-        ]
+        self._nodes = [each for file in user_files(trace) for each in nodes_of(trace, file)]
         sites = [visible(trace.call_site(each.id)) for each in _graphless(trace)]
         self._graphless = {
             id(node)
             for site in dict.fromkeys(filter(None, sites))
-            for _, node in with_functions(parsed(trace.source(site.file)))
+            for _, node in nodes_of(trace, site.file)
             if isinstance(node, ast.Call)
             and called_name(node) == "grad"
             and node.lineno <= site.line <= (node.end_lineno or node.lineno)

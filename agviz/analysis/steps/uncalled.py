@@ -11,13 +11,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, parsed, user_files, with_functions
+from agviz.analysis.code_search import line_at, nodes_of, parsed, user_files
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.reader import Trace
 
 _MEANS: Final = {
     "backward": "no gradient is computed there, and nothing is trained by it",
@@ -58,25 +59,14 @@ def uncalled(run: RunSteps, others: Sequence[StepFinding]) -> list[StepFinding]:
 def _named(run: RunSteps) -> Iterator[tuple[str, StepFinding]]:
     """The first statement for each method, with the method. Note [Named only]."""
     trace = run.trace
-    files = {file: parsed(trace.source(file)) for file in user_files(trace)}
-    statements = [
-        (file, function, node)
-        for file, tree in files.items()
-        for function, node in with_functions(tree)
-        if isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Attribute)
-        and node.value.attr in _MEANS
-    ]
-    if not statements:
-        return
-    properties = _properties(list(files.values()))
     seen: set[str] = set()
-    for file, function, node in statements:
-        text = ast.unparse(node.value)
-        method = text.rpartition(".")[2]
-        if function not in run.running or method in seen | properties:
+    for file, function, node in run.statements():
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Attribute):
             continue
-        if text in _called_beside(files[file], node):
+        text, method = ast.unparse(node.value), node.value.attr
+        if method not in _MEANS or method in seen or method in _properties(trace):
+            continue
+        if text in _called_beside(parsed(trace.source(file)), node):
             continue
         seen.add(method)
         yield (
@@ -93,12 +83,12 @@ def _named(run: RunSteps) -> Iterator[tuple[str, StepFinding]]:
         )
 
 
-def _properties(trees: Sequence[ast.Module]) -> set[str]:
+def _properties(trace: Trace) -> set[str]:
     """Names of functions that run where an attribute is read."""
     return {
         node.name
-        for tree in trees
-        for node in ast.walk(tree)
+        for file in user_files(trace)
+        for _, node in nodes_of(trace, file)
         if isinstance(node, ast.FunctionDef)
         and any("property" in ast.unparse(one) for one in node.decorator_list)
     }

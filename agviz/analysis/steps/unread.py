@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, parsed, with_functions
+from agviz.analysis.code_search import called_name, line_at, nodes_of, parsed
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import Frame, visible
 from agviz.words.shapes import write_shape
@@ -63,8 +63,7 @@ def _is_needed(text: str) -> bool:
 
 def _requiring(run: RunSteps, file: str) -> Iterator[Frame]:
     """The lines of a file that give a name to what requires a gradient and is no parameter."""
-    lines = run.trace.source(file)
-    for function, node in with_functions(parsed(lines)):
+    for function, node in nodes_of(run.trace, file):
         if not isinstance(node, ast.Call):
             continue
         words = {word.arg: word.value for word in node.keywords}

@@ -12,7 +12,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    OF_TORCH,
+    called_name,
+    line_at,
+    parsed,
+    user_files,
+    with_functions,
+)
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps
 
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
 
     from agviz.traces.reader import Trace
 
-_OWNERS: Final = frozenset({"F", "functional", "nn.functional", "torch", "torch.nn.functional"})
 _NO_TENSORS: Final = frozenset(
     {"Generator", "compile", "device", "get_default_dtype", "is_grad_enabled", "load", "save"}
     | {"manual_seed", "no_grad", "enable_grad", "set_grad_enabled", "set_num_threads", "Size"}
@@ -117,7 +123,7 @@ def _is_of_torch(value: ast.expr) -> bool:
     if _LOOKING in ast.unparse(value):
         return False
     match value:
-        case ast.Call(func=ast.Attribute(value=owner)) if ast.unparse(owner) in _OWNERS:
+        case ast.Call(func=ast.Attribute(value=owner)) if ast.unparse(owner) in OF_TORCH:
             return called_name(value) not in _NO_TENSORS
         case ast.Call(func=ast.Attribute(value=inner)) | ast.Compare(left=inner):
             return _is_of_torch(inner)

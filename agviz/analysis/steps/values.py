@@ -5,7 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, parsed, targets_of, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    nodes_of,
+    targets_of,
+    user_files,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +37,7 @@ class Values:
 
     def __init__(self, trace: Trace) -> None:
         self.nodes: Mapping[str, Sequence[tuple[str, ast.AST]]] = {
-            file: with_functions(parsed(trace.source(file))) for file in user_files(trace)
+            file: nodes_of(trace, file) for file in user_files(trace)
         }
         """By file: all nodes, each with the name of its function."""
 

@@ -7,7 +7,12 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, parsed, user_files, with_functions
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_of,
+    user_files,
+)
 from agviz.analysis.steps.finding import listed
 from agviz.analysis.steps.source_calls import calls
 from agviz.ranks.answers.found import RankVerdict, found_at, line_of, numbers
@@ -123,8 +128,7 @@ def _after_wrapping(trace: Trace, *, is_replaced: bool) -> Frame | None:
     """
     found: set[Frame] = set()
     for file in user_files(trace):
-        lines = trace.source(file)
-        nodes = list(with_functions(parsed(lines)))
+        nodes = nodes_of(trace, file)
         wraps = [
             (function, node)
             for function, node in nodes
@@ -142,8 +146,7 @@ def _after_wrapping(trace: Trace, *, is_replaced: bool) -> Frame | None:
                     changed = [node.func, *node.args]
                 for one in changed:
                     if ast.unparse(one).startswith((f"{net}.", f"{net}[")):
-                        source = lines[one.lineno - 1].strip()
-                        found.add(Frame(file, one.lineno, function, False, source))
+                        found.add(line_at(trace, file, one.lineno, function))
     return found.pop() if len(found) == 1 else None
 
 
