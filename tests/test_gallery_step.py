@@ -35,10 +35,11 @@ KINDS = {
     "not taken back", "nothing loaded", "one module", "only named", "option", "overwritten",
     "penalty", "piecewise linear", "rate 0", "rate falls", "rate infinite", "rate squared",
     "rebound", "reordered", "replaced", "restores nothing", "returns forwards", "rows replaced",
-    "same derivative", "schedule anew", "seeded again", "set back", "single values", "spoilt",
-    "stepped again", "still", "still scaled", "stuck", "swallowed", "swings", "thrown away",
-    "too slow", "two orders", "undetached", "unfrozen", "unread", "unregistered", "unused result",
-    "weighed", "whole batch", "with itself", "zero scores",
+    "same derivative", "schedule anew", "schedule unused", "seeded again", "set back",
+    "single values", "spoilt", "stepped again", "still", "still scaled", "stuck", "swallowed",
+    "swings", "thrown away", "too slow", "two orders", "undetached", "unfrozen", "unread",
+    "unregistered", "unused result", "weighed", "weight 0", "whole batch", "with itself",
+    "zero scores",
 }  # fmt: skip
 
 

@@ -119,6 +119,8 @@ def function_name(name: str) -> str:
     return _SAME.get(bare, bare)
 
 
+_KEEPING: Final = frozenset({"log_softmax", "sub"})
+"""What a distribution makes of the -inf of a mask, and keeps it."""
 _OF_LOGARITHMS: Final = frozenset({"logaddexp", "logaddexp2"})
 """Two -inf give -inf there, as is meant, and a derivative that is NaN."""
 _REFLECTED: Final = {f"__r{word}__" for word in ("truediv", "div", "pow", "mul", "add", "sub")}
@@ -209,7 +211,7 @@ class _Way:
                     unfilled=_unfilled(trace, row, op.id),
                 )
             if not health.nan:  # Note [Intended infinities]
-                is_mask = maker is not None and function_name(maker.name) in _MASKING
+                is_mask = self._is_of_mask(maker)
                 is_masked = function_name(op.name) in SOFTMAX and not health.posinf
                 # A single -inf of a row comes out of log_softmax as it went in.
                 is_masked &= gave_nan or function_name(op.name) != "log_softmax"
@@ -223,6 +225,13 @@ class _Way:
             if health.nan and self._is_written(maker):
                 return self._data(trace, op, health, maker.frame)
             op = maker
+
+    def _is_of_mask(self, maker: ForwardOpRow | None) -> bool:
+        """Whether -inf was written by a mask, and went through logarithms of softmaxes only."""
+        while maker is not None and function_name(maker.name) in _KEEPING:
+            wrong = [row for row, _ in self._wrong_inputs(maker)]
+            maker = self._maker(maker, wrong[0]) if wrong else None
+        return maker is not None and function_name(maker.name) in _MASKING
 
     def _overflowed(self, maker: ForwardOpRow | None) -> ForwardOpRow | None:
         """The arithmetic by which finite numbers became -inf: Note [Intended infinities]."""

@@ -11,7 +11,8 @@ It shows in the sizes of both shapes alone. What is equal at the front and at th
 place. Of what is left, a size that either shape has once, with another number of elements behind it
 in the one than in the other, is a dimension whose place changed: had it been merged or split, its
 size would have changed, and had it stayed, there would be as much behind it as before. Small sizes
-agree by chance, and are not looked at; nor is a first size that is a multiple of what becomes of
+agree by chance, and are not looked at, but for classes that a convolution gave and the log_softmax
+of a cross entropy takes to be last; nor is a first size that is a multiple of what becomes of
 it, as where each four rows of 64 are joined.
 
 Attention with relative positions shifts rows on purpose so: it appends a column, views it with two
@@ -44,6 +45,8 @@ _PASSES: Final = 2
 _VIEWS: Final = ("ViewBackward", "UnsafeViewBackward", "ReshapeAliasBackward")
 _LENGTHENED: Final = ("CatBackward", "ConstantPadNdBackward")
 _TRANSPOSED: Final = ("Permute", "Transpose")
+_CHANNELS: Final = 1
+"""The dimension at which convolutions give them."""
 _LEAST_SIZE: Final = 4
 
 
@@ -61,7 +64,10 @@ def mixed_axes(trace: Trace) -> StepFinding | None:
         nodes = trace.nodes(task.id) if views else ()
         for index in reversed(views):  # in the order of the forward
             found = _mixed(nodes[index])
-            if found is not None and not is_meant(_names_below(trace, task.id, index), *found[:2]):
+            if found is not None and is_meant(_names_below(trace, task.id, index), *found[:2]):
+                found = None
+            found = found or _classes(trace, task.id, nodes[index])
+            if found is not None:
                 return _finding(nodes[index], *found)
     return None
 
@@ -139,12 +145,34 @@ def _behind(shape: Shape) -> Iterator[int]:
 
 def _mixed(node: NodeRow) -> tuple[Shape, Shape, int] | None:
     """Both shapes of a view of the program's, and the size of what they exchange."""
+    before, after = _shapes(node)
+    size = moved(before, after)
+    return None if size is None else (before, after, size)
+
+
+def _shapes(node: NodeRow) -> tuple[Shape, Shape]:
+    """Of what a view of the program's takes, and gives; empty: not known."""
     if node.stack and node.stack[-1].hidden:  # a library's, as that by heads of an attention
-        return None
+        return (), ()
     before = next(iter(node.output_shapes), None)
     after = next(iter(node.input_shapes or ()), None)
-    size = None if before is None or after is None else moved(before, after)
-    return None if before is None or after is None or size is None else (before, after, size)
+    return ((), ()) if before is None or after is None else (before, after)
+
+
+def _classes(trace: Trace, graph_task: int, node: NodeRow) -> tuple[Shape, Shape, int] | None:
+    """The same where a log_softmax takes what is last for the channels of a convolution.
+
+    Their number may be small.
+    """
+    before, after = _shapes(node)
+    is_like = len(before) > _CHANNELS + 1 and before[_CHANNELS] == after[-1] != before[-1]
+    if not is_like or not any(
+        name.startswith("Convolution") for name in _names_below(trace, graph_task, node.index)[:1]
+    ):
+        return None
+    above = (edge.producer for edge in trace.edges(graph_task) if edge.consumer == node.index)
+    names = [trace.node(graph_task, index).name for index in above]
+    return (before, after, after[-1]) if names and names[0].startswith("LogSoftmax") else None
 
 
 def _names_below(trace: Trace, graph_task: int, node: int) -> list[str]:

@@ -137,6 +137,20 @@ _KNOWN: Final = (
         " or nn.ModuleDict. A filter by requires_grad leaves nothing where all is frozen.",
     ),
     _Known(
+        "some parameters appear in more than one parameter group",
+        "an optimizer was given parameters twice",
+        "Each parameter belongs to one group. A group of model.parameters() holds those of all its"
+        " parts, and so does a part of what is inside it: leave out of the one what the other has,"
+        " by id(p), and tied weights of one of both.",
+    ),
+    _Known(
+        "The specified number of total steps is",
+        "a scheduler was stepped more often than it was made for",
+        "total_steps, or epochs times steps_per_epoch, is how often step() may be called: once per"
+        " batch where it counts batches, once per epoch where it counts epochs. Make it for as many"
+        " as the loop has, resumed ones included.",
+    ),
+    _Known(
         "does not support sparse gradients",
         "an optimizer got a sparse gradient that it can't take",
         "An embedding with sparse=True gives gradients that are sparse. Leave sparse=True out, or"

@@ -41,6 +41,7 @@ from agviz.analysis.source import source_line
 from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
+from agviz.analysis.steps.holding import never_reached
 from agviz.analysis.steps.signs import signs
 from agviz.analysis.steps.stuck import STUCK
 from agviz.analysis.steps.summing import constant_derivative
@@ -78,6 +79,7 @@ _MAY_BE_MEANT: Final = (
     constant_derivative,
     zero_derivative,
     growing_network,
+    never_reached,
     signs,
     one_linear_map,
     unused_name,

@@ -436,6 +436,19 @@ def _overflow(blame: Blame, scale: float | None) -> Finding | None:
     )
 
 
+def _mul(blame: Blame) -> Finding | None:
+    """Probabilities, some of which a mask made 0, times their logarithms."""
+    if len(blame.arguments) != 2 or not blame.wrong.nan:
+        return None
+    logs = [one.health for one in blame.arguments if one.made_by in {"log_softmax", "sub"}]
+    others = [one.health for one in blame.arguments if one.made_by not in {"log_softmax", "sub"}]
+    if len(logs) != 1 or logs[0] is None or not logs[0].neginf or logs[0].posinf:
+        return None
+    if others[0] is None or not others[0].zero or bad(others[0]):
+        return None
+    return singular.of_masked_product(logs[0].neginf).finding()
+
+
 _RULES: Final[Mapping[str, Callable[[Blame], Finding | None]]] = {
     **dict.fromkeys(("sqrt", "rsqrt"), _sqrt),
     **dict.fromkeys(("log", "log2", "log10", "log1p"), _log),
@@ -447,6 +460,7 @@ _RULES: Final[Mapping[str, Callable[[Blame], Finding | None]]] = {
     **dict.fromkeys(("std", "var", "std_mean", "var_mean"), _spread),
     **dict.fromkeys(("acos", "asin"), lambda blame: _outside(blame, -1.0, 1.0)),
     **dict.fromkeys(("atanh", "erfinv"), lambda blame: _within(blame, -1.0, 1.0)),
+    "mul": _mul,
     "logit": lambda blame: _within(blame, 0.0, 1.0),
     "acosh": lambda blame: _outside(blame, 1.0),
 }

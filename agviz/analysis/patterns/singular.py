@@ -431,6 +431,8 @@ def _mul(evidence: Evidence) -> Singular | None:
                 f"the logarithm that it multiplies with is -inf {places(health.neginf)}",
                 fused(behind[1:]),
             )
+        if behind[0] == "LogSoftmax" and health.neginf and not health.posinf:
+            return of_masked_product(health.neginf)
         if behind[0] in {"Rsqrt", "Reciprocal"}:
             rest = behind[1:]
             pattern = VARIANCE if _is_variance(rest) else NORM if _is_norm(rest) else DIVISION
@@ -438,6 +440,22 @@ def _mul(evidence: Evidence) -> Singular | None:
                 pattern, f"the inverse that it multiplies with is infinite {places(_inf(health))}"
             )
     return None
+
+
+def of_masked_product(count: int) -> Singular:
+    """A product with the log of a probability that a mask made 0.
+
+    Args:
+        count: places in which it is -inf.
+    """
+    return Singular(
+        "0 * -inf of a mask",
+        f"it multiplies by a log of probabilities that is -inf {places(count)}, as what a mask of"
+        " -inf leaves out has it; with a probability of 0 that is NaN",
+        "Put a number there before the product, logp.masked_fill(~mask, 0.0), or mask by a large"
+        " finite number (torch.finfo(dtype).min); torch.where behind the product leaves NaN in the"
+        " gradient.",
+    )
 
 
 def _is_variance(behind: list[str]) -> bool:
@@ -591,6 +609,18 @@ def _ctc(evidence: Evidence) -> Singular | None:
     )
 
 
+def _nll(evidence: Evidence) -> Singular | None:
+    total = _value(evidence, "total_weight")
+    if total is None or total.zero != total.numel:
+        return None
+    return Singular(
+        "mean over targets without weight",
+        "the weights of its targets' classes add up to 0, and a mean divides by their sum, 0 / 0",
+        "Give each class a weight above 0, or leave out batches that hold none but such targets:"
+        " reduction='sum' over max(1, their number) is 0 there.",
+    )
+
+
 RULES: Final[Mapping[str, Callable[[Evidence], Singular | None]]] = {
     "Sqrt": _sqrt,
     **dict.fromkeys(("Log", "Log2", "Log10", "SpecialEntr"), _log),
@@ -615,4 +645,5 @@ RULES: Final[Mapping[str, Callable[[Evidence], Singular | None]]] = {
     **dict.fromkeys(("NativeLayerNorm", "NativeGroupNorm", "NativeBatchNorm"), _normalised),
     "Std": _std,
     "CtcLoss": _ctc,
+    **dict.fromkeys(("NllLoss", "NllLoss2D"), _nll),
 }

@@ -58,6 +58,8 @@ _REMEDIES: Final[Mapping[str, Mapping[str, str]]] = {
 """By function (the last: any other), by trend; what has none of its own is told ``start``."""
 _LARGE: Final = 10.0
 """Root mean square of what a layer takes: what is normalised has about 1."""
+_WIDTHS: Final[Mapping[str, float]] = {"sigmoid": 1.0, "tanh": 2.0}
+"""From the least to the largest of what they give."""
 _OF_CALLS: Final = (
     "What comes back in from step to step is too large: use smaller (orthogonal) recurrent"
     " weights, normalise the state, or take gates (GRU, LSTM)."
@@ -218,7 +220,9 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
     yield from _behind(first)
     own = _REMEDIES.get(function, _REMEDIES[""])
     moved = _moved(trace, first) if first.trend == "passes" else None
-    if first.trend == "calls" and first.at.is_recurrent(first.site.key):
+    if beyond := _of_targets(trace, first):
+        yield beyond
+    elif first.trend == "calls" and first.at.is_recurrent(first.site.key):
         yield _OF_CALLS
     elif moved is not None and moved < _MOVED:
         yield (
@@ -243,6 +247,42 @@ def _said(trace: Trace, found: list[Saturated]) -> Iterator[str]:
                 f"The backward of {name} is the program's own, and steps follow what it gives:"
                 " agviz check looks whether that is right."
             )
+
+
+def _of_targets(trace: Trace, found: Saturated) -> str:
+    """What to do where a loss takes the outputs, and is larger than any of its range makes it.
+
+    Empty: it is not.
+    """
+    function, graph_task = found.site.key.function, found.at.graph_task
+    first = found.site.nodes[0].index
+    above = [edge.producer for edge in trace.edges(graph_task) if edge.consumer == first]
+    if function not in _WIDTHS or above != [0]:
+        return ""
+    differences = _differences(trace, graph_task, trace.losses().get(graph_task, 0.0))
+    if differences <= _WIDTHS[function]:
+        return ""
+    least = 0 if function == "sigmoid" else -1
+    return (
+        f"It is what the loss is given, which differs from the targets by"
+        f" {differences:.3g} (root mean square), more than numbers from {least} to 1 can differ:"
+        f" the targets are beyond them, and no step can reach them. Bring the targets there, or"
+        f" leave the {function} out behind the last layer."
+    )
+
+
+def _differences(trace: Trace, graph_task: int, loss: float) -> float:
+    """The root mean square of what a loss squares, where it is a mean; 0: it is none.
+
+    A mean over n squares gives a gradient whose norm is 2 * sqrt(loss / n).
+    """
+    if trace.node(graph_task, 0).short_name != "MseLossBackward0" or not loss > 0:
+        return 0.0
+    for row in trace.health(graph_task, 0):
+        square = (row.norm or 0.0) ** 2 * row.numel
+        if (row.role, row.slot) == ("output", 0) and math.isclose(square, 4 * loss, rel_tol=1e-3):
+            return math.sqrt(loss)
+    return 0.0
 
 
 def _by_hand(trace: Trace, found: Saturated) -> str:

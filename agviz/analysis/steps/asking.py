@@ -63,8 +63,10 @@ from agviz.analysis.steps import (
     ungiven,
     unread,
     unseen,
+    unstepped,
     viewing,
     weighing,
+    weightless,
 )
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.zero_derivative import second_derivatives
@@ -157,6 +159,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *mistaken.swapped(run),
         *mistaken.undetached(run),
         *mistaken.without_statistics(run),
+        *mistaken.counting_nothing(run),
         *(list(hooking.written(run)) or looking.looking(run)),
         *binding.read_late(run),
         *ungiven.ungiven(run),
@@ -188,6 +191,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *remaking.made_anew(run),
         *remaking.left_behind(run),
         *remaking.schedules_anew(run),
+        *unstepped.unstepped(run),
         *adding.left_in_groups(run),
         *repeating.stepped_again(run),
         *repeated_modules.repeated_modules(run),
@@ -205,6 +209,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *undoing.unclipped(run),
         *weighing.unequal(run),
         *weighing.after_mean(run),
+        *weightless.weightless(run),
         *batching.of_whole_batch(run),
         *twice.same_derivative(run),
         *summing.without_gradient(run),

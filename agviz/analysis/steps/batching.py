@@ -32,6 +32,9 @@ _PASSING: Final = ("Add", "Div", "Mul", "Neg", "Sub")
 _SUMMING: Final = ("SumBackward0",)
 _MEANS: Final = ("BinaryCrossEntropy", "Huber", "Mean", "Mse", "NllLoss", "SmoothL1Loss")
 _NORMS: Final = ("NormBackward", "LinalgVectorNormBackward")
+_EVEN: Final = ("AbsBackward", "PowBackward")
+_MEAN: Final = ("MeanBackward0", "SumBackward0")
+_SUB: Final = ("RsubBackward", "SubBackward")
 _LAYERS: Final = ("Addmm", "Bmm", "Convolution", "Mm", "NativeLayerNorm", "NativeBatchNorm")
 
 
@@ -87,7 +90,7 @@ def of_whole_batch(run: RunSteps) -> Iterator[StepFinding]:
         if task.nodes > _MOST_NODES:
             continue
         graph = _Graph(run, task.id)
-        for looked_for in _sum_for_each, _sum_beside_mean, _norm_of_all:
+        for looked_for in _sum_for_each, _sum_beside_mean, _norm_of_all, _mean_before_square:
             found = looked_for(graph)
             if found is not None:
                 yield found
@@ -187,6 +190,39 @@ def _norm_of_all(graph: _Graph) -> StepFinding | None:
             ),
         )
     return None
+
+
+def _mean_before_square(graph: _Graph) -> StepFinding | None:
+    if not graph.nodes or _came(graph.nodes[0]) not in {(), None}:
+        return None
+    terms = list(graph.scalars_below(0))
+    if len(terms) != 1 or not terms[0].name.startswith(_EVEN):
+        return None
+    way = [terms[0]]
+    for begins in _MEAN, _SUB:
+        below = {edge.consumer for edge in graph.below.get(way[-1].index, ())}
+        node = graph.nodes[below.pop()] if len(below) == 1 else None
+        if node is None or not node.name.startswith(begins):
+            return None
+        way.append(node)
+    shape = _gave(way[1], 0) or ()
+    others = graph.above.get(way[2].index, [])
+    if not shape or shape[0] < _LEAST or len(graph.below.get(way[2].index, ())) != 1:
+        return None
+    if len(others) != 1 or _gave(way[2], 0) != shape:
+        return None
+    what = "squared" if way[0].name.startswith("Pow") else "made positive"
+    return StepFinding(
+        kind="whole batch",
+        heading=f"differences are averaged first, and their mean is {what}",
+        frame=way[0].frame,
+        paragraph=(
+            f"The {shape[0]:,} samples' differences, {list(shape)}, cancel in the mean before it is"
+            f" {what}: all of them get one and the same gradient, and the loss is 0 as soon as they"
+            " are right on average. What a sample's own target is no longer counts. Take the mean"
+            " last: ((a - b) ** 2).mean(), (a - b).abs().mean(), or F.mse_loss."
+        ),
+    )
 
 
 def _came(node: NodeRow) -> tuple[int, ...] | None:

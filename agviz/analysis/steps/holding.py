@@ -8,8 +8,9 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import nodes_of
+from agviz.analysis.code_search import line_at, nodes_of
 from agviz.analysis.steps.finding import StepFinding, listed, parameters
+from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.source_calls import (
     BEYOND,
     freezing,
@@ -23,7 +24,9 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.analysis.steps.run import Stepping
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
     from agviz.traces.step_facts import HeldParameterRow, StepSampleRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
@@ -37,7 +40,8 @@ def holding(run: RunSteps) -> Iterator[StepFinding]:
     """What gets gradients in pass after pass, never moves, and is in no optimizer by mistake."""
     if not run.optimizers:
         return
-    found = _replaced(run) or spent(run) or _unregistered(run) or _unfrozen(run) or _left_out(run)
+    found = _replaced(run) or spent(run) or _unregistered(run) or _unfrozen(run)
+    found = found or _made_late(run) or _left_out(run)
     if found is not None:
         yield found
 
@@ -75,6 +79,37 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
                 f" {remedy}"
             ),
         )
+
+
+def never_reached(trace: Trace) -> StepFinding | None:
+    """What an optimizer holds that is in no module, and had no gradient at any step; None: nothing.
+
+    It may be meant, or have its turn later.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    if trace.meta.partial:
+        return None
+    for each in RunSteps(trace.beginning).optimizers:
+        left = [row for row in each.held if row.requires_grad and not (row.name or row.had_grad)]
+        is_known = each.is_torchs and each.is_told_once and len(each.steps) >= _LEAST
+        if not is_known or not left or len(left) == len(each.held):
+            continue
+        shapes = listed(list(dict.fromkeys(str(list(row.shape)) for row in left)))
+        count = plural(len(left), "tensor")
+        return StepFinding(
+            kind="never reached",
+            heading=f"{count} of {len(each.held):,} that {each.name} holds never got a gradient",
+            frame=each.made,
+            paragraph=(
+                f"Of shape {shapes}, in no module, and without .grad at all {len(each.steps):,}"
+                " steps: no backward pass leads there. What the loss computes of them is cut off"
+                " (detach(), integers, comparisons, a copy by torch.tensor), or it is not used. If"
+                " it is left over, all is well."
+            ),
+        )
+    return None
 
 
 def held_twice(run: RunSteps) -> Iterator[StepFinding]:
@@ -432,6 +467,36 @@ def _unfrozen(run: RunSteps) -> StepFinding | None:
             f" optimizer, and never {'move' if len(frozen) > 1 else 'moves'}: {each.name} was given"
             " only what required a gradient when it was made. Give it all parameters, or call"
             " add_param_group when they are unfrozen."
+        ),
+    )
+
+
+def _made_late(run: RunSteps) -> StepFinding | None:
+    """What a method makes when it runs first, after the optimizer was given all there was."""
+    named = [row.name for row in run.unheld if row.name]
+    lines: list[Frame] = []
+    for file, function, node in run.statements() if named else ():
+        match node:
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id="self"), attr=str(attribute))],
+                value=ast.Call(),
+            ) if function not in {"__init__", "<module>"}:
+                if all(attribute in name.split(".") for name in named):
+                    lines.append(line_at(run.trace, file, node.lineno, function))
+    each = run.optimizers[0]
+    if len(lines) != 1 or each.made is None or ".parameters()" not in each.made.source:
+        return None
+    many = len(named) > 1
+    return StepFinding(
+        kind="not held",
+        heading=f"no optimizer holds {parameters(named)}: made after {each.name}",
+        frame=lines[0],
+        paragraph=(
+            f"This line makes {'them' if many else 'it'} when the model is first called, and"
+            f" {each.name}, made in line {each.made.line}, was given only what there was until"
+            f" then: {'they get gradients' if many else 'it gets a gradient'} in pass after pass,"
+            f" and never {'move' if many else 'moves'}. Make all layers in __init__, or call the"
+            " model once before the optimizer is made."
         ),
     )
 

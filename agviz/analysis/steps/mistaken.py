@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, nodes_of
+from agviz.analysis.code_search import called_name, line_at, nodes_of
 from agviz.analysis.evidence import base_name
 from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.lineage import last_name
@@ -173,6 +173,30 @@ def without_statistics(run: RunSteps) -> Iterator[StepFinding]:
             " use_buffers, update_bn)."
         ),
     )
+
+
+def counting_nothing(run: RunSteps) -> Iterator[StepFinding]:
+    """Batch norms whose text gives them a momentum of 0, by which no batch counts."""
+    for file, function, node in run.statements():
+        for each in ast.walk(node) if run.optimizers else ():
+            words = {word.arg: word.value for word in getattr(each, "keywords", ())}
+            given = words.get("momentum")
+            if not isinstance(each, ast.Call) or not called_name(each).startswith("BatchNorm"):
+                continue
+            if not isinstance(given, ast.Constant) or given.value != 0 or given.value is None:
+                continue
+            yield StepFinding(
+                kind="no statistics",
+                heading="a batch norm with momentum=0 keeps no running statistics",
+                frame=line_at(run.trace, file, each.lineno, function),
+                paragraph=(
+                    "Its momentum is the share of the new batch: with 0, running_mean stays 0 and"
+                    " running_var 1, and eval() normalises by these, which the trained weights do"
+                    " not fit. Leave it out (0.1), or give None for the average of all batches;"
+                    " what other libraries call momentum=0.99 is 0.01 here."
+                ),
+            )
+            return
 
 
 def _pairs_parameters(call: ast.Call, name: str) -> bool:

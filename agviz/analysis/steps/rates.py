@@ -31,6 +31,8 @@ _SWINGS: Final = 2
 """Times that a rate has risen again: once may be a run that goes on for a little."""
 _RARELY: Final = 4
 """Steps of the optimizer for each of the scheduler: that is stepped by epochs, or the like."""
+_FAR: Final = 4.0
+"""Times below what an optimizer is made with: so far a warm-up has not come that has just begun."""
 _NOTHING: Final = 1e-4
 """Of the largest rate of the run: a schedule ends there, but does not stay there for a third."""
 _WHAT_SETS_IT: Final = "Look at what sets it."
@@ -106,6 +108,20 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                     " or give it the number of epochs as total_steps."
                 ),
             )
+        elif is_rare and min(changes) > 0 and made is not None and _is_early(run, each, known):
+            yield StepFinding(
+                kind="horizon",
+                heading=f"the learning rate of {each.name} never gets beyond its warm-up",
+                frame=lines[0],
+                paragraph=(
+                    f"In {len(known):,} steps of {each.name} the rate rose {len(changes):,} times,"
+                    f" from {number(known[0])} to {number(known[-1])}, of"
+                    f" {number(_written(run, each))}. The scheduler made at {made} is stepped here,"
+                    " once for many batches, perhaps once an epoch, while its warm-up counts"
+                    " batches. Call its step() after each step of the optimizer, or give it a"
+                    " warm-up of a few epochs."
+                ),
+            )
         yield from _swinging(each, known, made, lines)
         tail = next(
             (place for place, rate in enumerate(reversed(known)) if rate >= peak * _NOTHING),
@@ -125,6 +141,11 @@ def rates(run: RunSteps) -> Iterator[StepFinding]:
                 ),
                 evidence=(f"so small from step {began.number} on",),
             )
+
+
+def _is_early(run: RunSteps, each: Stepping, known: Sequence[float]) -> bool:
+    """Whether a rate that begins at next to nothing stays far below that of its optimizer."""
+    return known[0] * _FAR <= known[-1] <= _written(run, each) / _FAR
 
 
 def _swinging(

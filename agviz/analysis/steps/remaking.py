@@ -33,7 +33,7 @@ _MOST_STEPS: Final = 2
 """Of an optimizer that is made anew in each step, or each other one."""
 _FAR: Final = 2.0
 """Times the least rate, that the largest one is where a schedule gets anywhere."""
-_SCHEDULERS: Final = frozenset(
+SCHEDULERS: Final = frozenset(
     {"CosineAnnealingLR", "ExponentialLR", "LambdaLR", "LinearLR", "MultiStepLR", "OneCycleLR"}
     | {"PolynomialLR", "StepLR"}
 )
@@ -143,7 +143,7 @@ def _made_in_turn(trace: Trace, line: Frame) -> tuple[Frame, int] | None:
             for node in loop.body
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         ]
-        made = [call for call in direct if called_name(call) in _SCHEDULERS]
+        made = [call for call in direct if called_name(call) in SCHEDULERS]
         others = [call for call in direct if called_name(call) in TORCHS]
         if len(made) == 1 and not others:
             return line_at(trace, line.file, made[0].lineno, line.function), loop.lineno

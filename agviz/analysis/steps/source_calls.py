@@ -172,7 +172,7 @@ def is_schedule(_call: ast.Call, name: str) -> bool:
     """Whether it is ``scheduler.step()``."""
     owner, _, method = name.rpartition(".")
     return method == "step" and any(
-        word in owner.lower() for word in ("sched", "warmup", "decay", "plateau", "cosine")
+        word in owner.lower() for word in ("sched", "warm", "decay", "plateau", "cosine")
     )
 
 
