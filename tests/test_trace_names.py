@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import agviz
 import agviz_engine
 from agviz.record import names as names_module
 from agviz.record.names import Names
@@ -372,3 +373,45 @@ def test_parameters_can_be_swapped() -> None:
         assert torch.utils.swap_tensors.__module__ == "torch.utils"
     finally:
         torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+class Chain(nn.Module):
+    """Its methods are called, and it never is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.zeros(3))
+        self.body = nn.Linear(3, 3)
+
+    def nll(self, data: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.body(data) + self.start
+        return -scores.log_softmax(-1).mean()
+
+
+class Owner:
+    """Holds a model as an attribute."""
+
+    def __init__(self) -> None:
+        self.model = Chain()
+
+    def go(self) -> None:
+        self.model.nll(torch.ones(2, 3)).backward()
+
+
+def names_of(path: Path, run: Callable[[], object]) -> set[str | None]:
+    with agviz.trace(path=path):
+        run()
+    with Trace.open(path) as trace:
+        (task,) = trace.graph_tasks
+        return {node.parameter for node in trace.nodes(task.id) if node.is_leaf}
+
+
+def test_a_module_whose_methods_are_called_is_known_where_it_is_in_sight(tmp_path: Path) -> None:
+    chain = Chain()
+
+    def by_variable() -> None:
+        chain.nll(torch.ones(2, 3)).backward()
+
+    expected = {"start", "body.weight", "body.bias"}
+    assert names_of(tmp_path / "a.agviz", by_variable) == expected
+    assert names_of(tmp_path / "b.agviz", Owner().go) == expected

@@ -476,6 +476,34 @@ class _Cached(nn.Module):
         return x * scale
 
 
+def test_what_a_caller_keeps_and_never_lets_go_of_is_named(tmp_path: Path) -> None:
+    policy = nn.Linear(3, 2)
+    kept: list[tuple[Tensor, float]] = []
+
+    def act() -> tuple[int, Tensor]:
+        logs = policy(torch.randn(3)).log_softmax(-1)
+        action = int(torch.multinomial(logs.exp().detach(), 1))
+        return action, logs[action]
+
+    def update() -> None:
+        logs, rewards = zip(*kept, strict=True)
+        (torch.stack(logs) * torch.tensor(rewards)).sum().backward()
+
+    def program() -> None:
+        for _ in range(2):
+            for _ in range(4):
+                action, log = act()
+                kept.append((log, float(action)))  # cause
+            update()
+
+    found = answered(tmp_path / "t.agviz", program, "second time")
+    assert found.frame is not None
+    assert is_cause(found.frame.line), found
+    assert "log, which is put into kept with its graph, and stays there. Empty kept" in (
+        found.paragraph
+    )
+
+
 def test_what_is_kept_on_an_object_with_its_graph_is_named(tmp_path: Path) -> None:
     def program() -> None:
         model = _Cached()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.memoised import memoised
 from agviz.analysis.place import described, place
-from agviz.analysis.put_away import kept_on_object, put_away
+from agviz.analysis.put_away import kept_on_object, put_away, put_away_elsewhere
 from agviz.analysis.two_graphs import (
     called_at,
     carried_line,
@@ -132,13 +132,7 @@ class BackwardTwice:
         if self.entry is None:
             return "Call backward once, or pass retain_graph=True to all calls but the last."
         if self.kept is not None:
-            name, container = self.kept.name, self.kept.container
-            into = f"put into {container}" if container else "kept from step to step"
-            return (
-                f"That is {name}, which is {into} with its graph."
-                f" {'Put in' if container else 'Carry on'} {name}.detach(), or compute it anew in"
-                " each step."
-            )
+            return self.kept.remedy
         if is_same and self.is_carried:
             return (
                 "Carry it over from step to step without its graph, by detach(), or compute it anew"
@@ -217,6 +211,8 @@ def backward_twice(trace: Trace, graph_task: int, node: NodeRow) -> BackwardTwic
     if made is None or used is None:
         return found
     kept = put_away(trace.source(made.file), made, used)
+    if kept is None:
+        kept = put_away_elsewhere(trace, entry[1].stack, used)
     if kept is None and inside is not None:
         kept = kept_on_object(trace.source(inside.file), inside)
     if kept is not None:

@@ -167,7 +167,7 @@ class InplaceModification:
             op = self.changes[0]
             inside = f" in {op.module}" if op.module else ""
             line = f" at {op.line}" if op.line else ""
-            yield f"{op.name}{inside} modified it{line}."
+            yield f"{op.name}{inside} modified it{line}{self._through(op)}."
             if more := len(self.changes) - 1:
                 yield f"{plural(more, 'more operation')} modified it after that."
         elif self.step is not None:
@@ -182,6 +182,14 @@ class InplaceModification:
                 yield f"The last operation that autograd recorded on it made {described(self.last)}"
                 yield "and may be the one."
             yield _RECORD
+
+    def _through(self, op: ForwardOpRow) -> str:
+        """How it did, where it was given a tensor of which a part was saved."""
+        given = op.inputs[0].shape if op.inputs else None
+        saved = None if self.saved is None else self.saved.shape
+        if given is None or saved is None or math.prod(given) <= math.prod(saved):
+            return ""
+        return f", by writing to a tensor of {write_shape(given)}, of which it is a view"
 
     def _remedy(self) -> str:
         if self.carried is not None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import ADDING, container_name, parsed
+from agviz.analysis.code_search import ADDING, container_name, line_at, parsed
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from agviz.traces.reader import Trace
 
 _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
 
@@ -21,7 +23,27 @@ class PutAway(NamedTuple):
     name: str
     """Of the tensor's variable."""
     container: str
-    """Empty: the variable itself outlives the step."""
+    """Empty: the variable itself outlives the step; with a dot in front: an attribute."""
+
+    @property
+    def remedy(self) -> str:
+        """What is kept, and what to do."""
+        name, container = self.name, self.container
+        if not container:
+            return (
+                f"That is {name}, which is kept from step to step with its graph. Carry on"
+                f" {name}.detach(), or compute it anew in each step."
+            )
+        if container.startswith("."):
+            return (
+                f"That is {name}, which is put into {container} with its graph. Put in"
+                f" {name}.detach(), or compute it anew in each step."
+            )
+        return (
+            f"That is {name}, which is put into {container} with its graph, and stays there. Empty"
+            f" {container} after each step, put in {name}.detach() where its value is all that is"
+            " needed, or compute it anew in each step."
+        )
 
 
 def put_away(source: Sequence[str], made: Frame, used: Frame) -> PutAway | None:
@@ -64,6 +86,42 @@ def put_away(source: Sequence[str], made: Frame, used: Frame) -> PutAway | None:
     line, name, container = found.pop()
     text = source[line - 1].strip()
     return PutAway(Frame(made.file, line, made.function, False, text), name, container)
+
+
+def put_away_elsewhere(trace: Trace, made: Sequence[Frame], used: Frame) -> PutAway | None:
+    """The same where a function makes it, its caller keeps it, and another function takes it.
+
+    Args:
+        trace: holds the files.
+        made: the stack of what made it.
+        used: the line that uses it in a later step.
+    """
+    scope = _scope(parsed(trace.source(used.file)), used.line)
+    statements = [] if scope is None else list(_statements(scope))
+    reading = [each for each in statements if _holds(each, used.line)]
+    read = set().union(*map(_loads, reading))
+    _follow(statements, read)
+    for frame in (each for each in made if not each.hidden and each.function != used.function):
+        scope = _scope(parsed(trace.source(frame.file)), frame.line)
+        statements = [] if scope is None else list(_statements(scope))
+        given = [each for each in statements if isinstance(each, ast.Assign)]
+        names = {
+            name
+            for each in given
+            if _holds(each, frame.line)
+            for target in each.targets
+            for name in _names(target)
+        }
+        found = {
+            (each.lineno, name, container)
+            for each in statements
+            for name, container in _puts(each)
+            if name in names and container in read
+        }
+        if len(found) == 1:
+            line, name, container = found.pop()
+            return PutAway(line_at(trace, frame.file, line, frame.function), name, container)
+    return None
 
 
 def kept_on_object(source: Sequence[str], made: Frame) -> PutAway | None:

@@ -21,6 +21,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from agviz.record.kinds import is_a
+from agviz.record.owners import owner_of
 from agviz.record.parameter_norms import ParameterNorms
 from agviz.record.swapping import when_swapped
 from agviz_engine.errors import comes_from_outside
@@ -252,6 +253,7 @@ class Names:
         self._labels: Counter[str] = Counter()
         self._given: deque[tuple[weakref.ref[Tensor], bool]] = deque(maxlen=_MOST_GIVEN)
         self._tensor: type[Tensor]
+        self._parameter: type[Tensor]
         self._lock = threading.RLock()
         self._handles: list[RemovableHandle] = []
         self._forget_swaps: Callable[[], None] = _nothing
@@ -259,6 +261,8 @@ class Names:
         self._is_compiling: Callable[[], bool]
         self._engine_thread: Callable[[], EngineThread]
         self._unknown_parameters = 0
+        self._unowned = 0
+        """Parameters in no module that was called."""
         self._norms = ParameterNorms()
         self._reported: tuple[tuple[str, str, str, bool, float | None], ...] | None = None
         """The facts of parameters that were reported last."""
@@ -279,7 +283,7 @@ class Names:
         from agviz_engine.thread_state import current
 
         self._engine_thread = current
-        self._tensor = torch.Tensor
+        self._tensor, self._parameter = torch.Tensor, torch.nn.Parameter
         self._next_number = torch._C._autograd._get_sequence_nr
         self._is_compiling = torch.compiler.is_compiling
         if not self._handles:
@@ -341,6 +345,20 @@ class Names:
                         self._walk(root)
                     place = self._known(self._parameters, variable)
         return None if place is None else self._full(place)
+
+    def trained(self, variable: Tensor) -> str | None:
+        """Name of a parameter that backward leads to, or that an optimizer holds.
+
+        As :meth:`parameter`; that of a module whose methods are called, and not the module itself,
+        is looked for among what the callers have in their variables.
+        """
+        name = self.parameter(variable)
+        if name is None and is_a(variable, self._parameter):
+            self._unowned += 1
+            if _is_power_of_two(self._unowned) and (owner := owner_of(variable)) is not None:
+                self.learn(owner)
+                name = self.parameter(variable)
+        return name
 
     def parameters(self, *, with_norms: bool = False) -> KnownParameters | None:
         """All parameters that are known and alive, as they are now; None: there are none.

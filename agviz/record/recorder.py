@@ -822,7 +822,7 @@ class Recorder(Instrument):
         if self._names is not None:
             for ref in [ref for ref in nodes if ref.is_accumulate_grad]:
                 variable = getattr(ref.node, "variable", None)
-                name = None if variable is None else self._names.parameter(variable)
+                name = None if variable is None else self._names.trained(variable)
                 if name:
                     found[ref.index] = name
         return [found.get(index, "") for index in range(len(nodes))] if found else [""]

@@ -29,6 +29,7 @@ from agviz.analysis.steps import (
     hooking,
     idling,
     inverting,
+    kept_on_class,
     labels,
     loading,
     looking,
@@ -163,6 +164,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *(list(hooking.written(run)) or looking.looking(run)),
         *binding.read_late(run),
         *ungiven.ungiven(run),
+        *kept_on_class.kept_on_class(run),
         *reordering.reordered(run),
         *(list(rates.rates(run)) or stuck.stuck(run)),
         *decaying.decaying(run),
@@ -232,7 +234,8 @@ def _found(trace: Trace) -> list[StepFinding]:
     causes.sort(key=lambda found: found.kind in _OF_A_PART)
     if any(found.kind not in _WITHOUT_EFFECT for found in causes):
         return causes
-    trends = [*scales.unscaled(run)] or [*diverging.diverging(run)] or [*falling.falling(run)]
+    trends = [*scales.unscaled(run)] or [*falling.plunging(run)] or [*diverging.diverging(run)]
+    trends = trends or [*falling.falling(run)]
     trends = trends or [*exploding.exploding(run)]
     return [*(trends or [*spoiling.spoilt(run)] or spoiling.buffers(run)), *causes]
 

@@ -33,6 +33,9 @@ _TIMES: Final = 100.0
 """Of the largest loss of the first passes: so low the last ones are."""
 _LOW: Final = -1e3
 """So low at least the last ones are where another optimizer steps, too."""
+_LAST: Final = 5
+"""Losses before the first that is not finite."""
+_DEEP: Final = -1e6
 _FALLING: Final = 0.75
 """Share of the passes in which it falls."""
 _FALLING_OPPOSED: Final = 0.6
@@ -60,6 +63,18 @@ def falling(run: RunSteps) -> Iterator[StepFinding]:
         if _falls(losses, is_opposed=not is_one):
             yield _fallen(run, ids, losses)
             return
+
+
+def plunging(run: RunSteps) -> Iterator[StepFinding]:
+    """A loss that falls below any bound within a few passes, and then is not finite."""
+    if run.first_wrong is None or not run.optimizers:
+        return
+    ids = [each for each in run.passes.ids if each < run.first_wrong][-_MOST:]
+    losses = [run.losses.get(each, math.nan) for each in ids]
+    last = losses[-_LAST:]
+    is_falling = all(after < before for before, after in itertools.pairwise(last))
+    if len(last) == _LAST and is_falling and last[-1] < _DEEP < last[0]:
+        yield _fallen(run, ids[-2 * _LAST :], losses[-2 * _LAST :])
 
 
 def _fallen(run: RunSteps, ids: Sequence[int], losses: Sequence[float]) -> StepFinding:

@@ -115,7 +115,7 @@ def swapped(run: RunSteps) -> Iterator[StepFinding]:
 
 
 def undetached(run: RunSteps) -> Iterator[StepFinding]:
-    """Sums ``z + (q - z)`` whose difference has a graph: what z gets of both ways is zero."""
+    """Sums ``z + (q - z)`` whose difference has a graph, and so takes away what z gets."""
     last = run.passes[-1] if run.passes else None
     if last is None or last.nodes > _MOST_OPS:
         return
@@ -130,9 +130,25 @@ def undetached(run: RunSteps) -> Iterator[StepFinding]:
         parts = ways.get(index, {}) if name == "Add" else {}
         for output, (difference, _) in parts.items():
             taken = ways.get(difference, {}).get(1) if names[difference] == "Sub" else None
-            if taken is None or not len(ways[difference]) == len(parts) == 2:
+            if taken is None or len(parts) != 2 or parts[1 - output] != taken:
                 continue
-            if parts[1 - output] == taken and _is_as_large(flow, index, 1 - output, difference):
+            if not _is_as_large(flow, index, 1 - output, difference):
+                continue
+            if len(ways[difference]) == 1:
+                yield StepFinding(
+                    kind="undetached",
+                    heading="z + (q.detach() - z) gives z no gradient: detach the whole difference",
+                    frame=run.trace.node(last.id, index).frame,
+                    paragraph=(
+                        "What this line adds to z is a difference from which z is taken: q has no"
+                        " graph there, but z has, so that the two gradients that z gets cancel,"
+                        " element by element, and nothing before z is trained by it. For a"
+                        " straight-through estimator write z + (q - z).detach(): the value of q,"
+                        " and the gradient to z."
+                    ),
+                )
+                return
+            if len(ways[difference]) == 2:
                 yield StepFinding(
                     kind="undetached",
                     heading="z + (q - z) without detach is q: z gets no gradient through it",

@@ -347,7 +347,7 @@ class StepObserver:
         of.reported = facts
         if is_new:
             self._ever_held.update(of.identities)
-            of.names = [self._names.parameter(one) or "" for one in held]
+            of.names = [self._names.trained(one) or "" for one in held]
         if flags := module_flags(self._names.roots()):
             yield ModuleFlags(graph_task, flags)
         if is_new and (containers := repeated_modules(self._names.roots())):
