@@ -32,14 +32,14 @@ KINDS = {
     "kept on class", "labels", "late binding", "left behind", "left in groups", "lost sums",
     "made anew", "made in forward", "mixed", "mode", "multiplied", "never steps", "no gradient",
     "no option", "no statistics", "no way back", "not called", "not clipped", "not held",
-    "not scaled", "not taken back", "nothing loaded", "one module", "only named", "option",
-    "overwritten", "penalty", "piecewise linear", "rate 0", "rate falls", "rate infinite",
+    "not scaled", "not taken back", "nothing loaded", "one model", "one module", "only named",
+    "option", "overwritten", "penalty", "piecewise linear", "rate 0", "rate falls", "rate infinite",
     "rate squared", "rebound", "reordered", "replaced", "restores nothing", "returns forwards",
     "rows replaced", "same derivative", "schedule anew", "schedule unused", "seeded again",
-    "set back", "single values", "spoilt", "stepped again", "still", "still scaled", "stuck",
-    "swallowed", "swings", "thrown away", "too slow", "two orders", "undetached", "unfrozen",
-    "unread", "unregistered", "unused result", "weighed", "weight 0", "whole batch", "with itself",
-    "zero scores",
+    "set back", "sign lost", "single values", "spoilt", "stepped again", "still", "still scaled",
+    "stuck", "swallowed", "swings", "thrown away", "too slow", "two orders", "undetached",
+    "unfrozen", "unread", "unregistered", "unused result", "weighed", "weight 0", "whole batch",
+    "with itself", "zero scores",
 }  # fmt: skip
 
 

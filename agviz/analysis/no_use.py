@@ -247,7 +247,7 @@ def no_use(trace: Trace) -> NoUse | None:
     ]
     if len(weak) < _SHARE_FAINT * len(answer.trained) or _is_learning(trace, first, last):
         weak = []
-    meant = _zeros_that_may_be_meant(answer.trained, lasting, norms, last - first)
+    meant = _zeros_that_may_be_meant(trace, answer.trained, lasting, norms, last - first)
     known = cut or zeros or weak or faint or unknown
     groups = Gradients(known or meant).groups()
     is_from_first = bool(groups)
@@ -266,6 +266,7 @@ def no_use(trace: Trace) -> NoUse | None:
 
 
 def _zeros_that_may_be_meant(
+    trace: Trace,
     trained: Sequence[GradientRow],
     lasting: Sequence[GradientRow],
     norms: Mapping[str, float | None],
@@ -284,7 +285,7 @@ def _zeros_that_may_be_meant(
         if row.gradient == "zero"
         and (
             row.cause is Cause.MASKED
-            or (row.cause is _FACTOR and norms.get(row.parameter) != 0 and _is_of_matrices(row))
+            or (row.cause is _FACTOR and norms.get(row.parameter) != 0 and _is_of_many(trace, row))
         )
     ]
     unknown = [row for row in lasting if row.gradient == "zero" and row.cause in _UNKNOWN_ZEROS]
@@ -300,8 +301,14 @@ def _owner(row: GradientRow) -> str:
     return row.parameter.rpartition(".")[0]
 
 
-def _is_of_matrices(row: GradientRow) -> bool:
-    return row.node_name.startswith(_PRODUCTS)
+def _is_of_many(trace: Trace, row: GradientRow) -> bool:
+    """Whether zeros are a factor of a product of matrices, or of several numbers, as of a layer."""
+    if row.node_name.startswith(_PRODUCTS):
+        return True
+    if row.node is None or row.graph_task is None:
+        return False
+    shape = next(iter(trace.node(row.graph_task, row.node).input_shapes or ()), ())
+    return len(shape) > 1 and shape[0] > 1
 
 
 def _cancelled(

@@ -41,6 +41,7 @@ from agviz.analysis.source import source_line
 from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
+from agviz.analysis.steps.axes import one_step_of_two_ways
 from agviz.analysis.steps.holding import never_reached
 from agviz.analysis.steps.signs import signs
 from agviz.analysis.steps.stuck import STUCK
@@ -80,6 +81,7 @@ _MAY_BE_MEANT: Final = (
     zero_derivative,
     growing_network,
     never_reached,
+    one_step_of_two_ways,
     signs,
     one_linear_map,
     unused_name,

@@ -17,16 +17,16 @@ from agviz.analysis.code_search import (
     called_name,
     line_at,
     nodes_of,
-    parsed,
     user_files,
 )
 from agviz.analysis.evidence import base_name
 from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame
 
 _RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
@@ -94,46 +94,80 @@ def _is_averaged(index: int, names: list[str], before: dict[int, int]) -> bool:
 
 def last_of_samples(run: RunSteps) -> Iterator[StepFinding]:
     """Outputs of recurrent layers of which the last sample is taken. Note [Which axis]."""
+    for frame, layer, made in _lasts(run, _is_steps_first):
+        yield StepFinding(
+            kind="axis",
+            heading=f"the last sample is taken of what {layer} gives, not the last step",
+            frame=frame,
+            paragraph=(
+                f"self.{layer} is made without batch_first (line {made}), so it takes its input"
+                " for [steps, samples, features]: it runs along the samples of a batch, and [:, -1]"
+                " is the last of them at each step. Make it with batch_first=True if dimension 0 is"
+                " the batch, else take [-1]."
+            ),
+        )
+        return
+
+
+def one_step_of_two_ways(trace: Trace) -> StepFinding | None:
+    """The last outputs of a layer of two directions, where they are all that is taken of it.
+
+    None: there are none. They may suffice.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    if trace.meta.partial:
+        return None
+    for frame, layer, made in _lasts(RunSteps(trace.beginning), _is_of_two_ways):
+        return StepFinding(
+            kind="one step of two ways",
+            heading=f"of what {layer} reads backwards, one step only is taken",
+            frame=frame,
+            paragraph=(
+                f"self.{layer} is bidirectional (line {made}): at the last step its second half has"
+                " read that step alone, and nothing before it. Where both directions are to have"
+                " read all, take h_n, torch.cat([h_n[-2], h_n[-1]], dim=1), or the second half at"
+                " [:, 0]. If that step alone is meant, all is well."
+            ),
+        )
+    return None
+
+
+def _lasts(run: RunSteps, fits: Callable[[ast.Call], bool]) -> Iterator[tuple[Frame, str, int]]:
+    """Where ``[:, -1]`` is taken of recurrent layers, with these and the lines that make them."""
     for file in user_files(run.trace) if run.optimizers else ():
-        lines = run.trace.source(file)
-        for owner in ast.walk(parsed(lines)):
-            if not isinstance(owner, ast.ClassDef):
-                continue
-            layers = _recurrent(owner)
-            for method in owner.body if layers else ():
-                if not isinstance(method, ast.FunctionDef):
+        for _, owner in nodes_of(run.trace, file):
+            layers = _recurrent(owner, fits) if isinstance(owner, ast.ClassDef) else {}
+            for method in owner.body if isinstance(owner, ast.ClassDef) and layers else ():
+                if not isinstance(method, ast.FunctionDef) or method.name not in run.running:
                     continue
                 found = _taken(method, layers)
-                if found is None or method.name not in run.running:
-                    continue
-                node, layer = found
-                yield StepFinding(
-                    kind="axis",
-                    heading=f"the last sample is taken of what {layer} gives, not the last step",
-                    frame=line_at(run.trace, file, node.lineno, method.name),
-                    paragraph=(
-                        f"self.{layer} is made without batch_first (line {layers[layer]}), so it"
-                        " takes its input for [steps, samples, features]: it runs along the"
-                        " samples of a batch, and [:, -1] is the last of them at each step. Make it"
-                        " with batch_first=True if dimension 0 is the batch, else take [-1]."
-                    ),
-                )
-                return
+                if found is not None:
+                    node, layer = found
+                    line = line_at(run.trace, file, node.lineno, method.name)
+                    yield line, layer, layers[layer]
 
 
-def _recurrent(owner: ast.ClassDef) -> dict[str, int]:
-    """The recurrent layers that a class makes without batch_first, with their lines."""
+def _is_steps_first(made: ast.Call) -> bool:
+    return len(made.args) <= _BATCH_FIRST and not any(
+        word.arg in {"batch_first", None} for word in made.keywords
+    )
+
+
+def _is_of_two_ways(made: ast.Call) -> bool:
+    on = {word.arg for word in made.keywords if ast.unparse(word.value) == "True"}
+    return {"batch_first", "bidirectional"} <= on
+
+
+def _recurrent(owner: ast.ClassDef, fits: Callable[[ast.Call], bool]) -> dict[str, int]:
+    """The recurrent layers that a class makes by a call that fits, with their lines."""
     found, others = dict[str, int](), set[str]()
     for node in ast.walk(owner):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Attribute):
             continue
         name, made = node.targets[0].attr, node.value
-        is_plain = (
-            isinstance(made, ast.Call)
-            and called_name(made) in _RECURRENT
-            and len(made.args) <= _BATCH_FIRST
-            and not any(word.arg in {"batch_first", None} for word in made.keywords)
-        )
+        is_plain = isinstance(made, ast.Call) and called_name(made) in _RECURRENT and fits(made)
         if is_plain and name not in found:
             found[name] = node.lineno
         else:

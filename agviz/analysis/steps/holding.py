@@ -56,14 +56,23 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
             taken.fact.reached or taken.fact.without_grad < taken.fact.held for taken in each.steps
         )
         is_still = frozen and each.is_told_once and 2 * len(named) >= len(each.held)
-        least = 2 if is_without and others else _LEAST
-        if not named or len(each.steps) < least or not (is_still or (is_without and others)):
+        through = _written_through(run) if is_without and not frozen else None
+        is_without = is_without and bool(others or through)
+        least = 2 if is_without else _LEAST
+        if not named or len(each.steps) < least or not (is_still or is_without):
             continue
         if not each.is_torchs:  # it may need no gradient
             continue
         line = freezing(run.trace, each.stepped) if frozen and each.stepped is not None else None
         why = f"backward leads to {parameters(others or [''])} instead, which no optimizer holds"
         remedy = "Give the optimizer the parameters of the model that is trained."
+        if through is not None:
+            line = through
+            why = "what this line writes through .data is a value without a graph"
+            remedy = (
+                "What is computed of these parameters is lost there. To use it as a weight, call"
+                " torch.func.functional_call, or the function itself, as F.linear(x, weight)."
+            )
         if frozen:
             by = "" if line is None else f" (requires_grad is False since line {line.line})"
             why = f"none of them requires one{by}, so that no step moves them"
@@ -110,6 +119,18 @@ def never_reached(trace: Trace) -> StepFinding | None:
             ),
         )
     return None
+
+
+def _written_through(run: RunSteps) -> Frame | None:
+    """The one line of what ran that assigns to ``.data`` what a call gives; None: not one."""
+    found = [
+        line_at(run.trace, file, node.lineno, function)
+        for file, function, node in run.statements()
+        if isinstance(node, ast.Assign)
+        and any(isinstance(each, ast.Attribute) and each.attr == "data" for each in node.targets)
+        and any(isinstance(each, ast.Call) for each in ast.walk(node.value))
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def held_twice(run: RunSteps) -> Iterator[StepFinding]:
