@@ -71,6 +71,27 @@ def nodes_beside(trace: Trace, line: Frame) -> list[ast.AST]:
     return [node for function, node in nodes_of(trace, line.file) if function == line.function]
 
 
+def calls_itself(trace: Trace, function: Frame) -> bool:
+    """Whether the text of a function calls it by its name, itself or by others of the file.
+
+    Args:
+        trace: holds the text of the file.
+        function: a line of it.
+    """
+    by_function = nodes_by_function(trace, function.file)
+    found, waiting = set[str](), [function.function]
+    while waiting:
+        called = {
+            name
+            for node in by_function.get(waiting.pop(), ())
+            if isinstance(node, ast.Call)
+            and (name := ast.unparse(node.func).removeprefix("self.")) in by_function
+        }
+        waiting += called - found
+        found |= called
+    return function.function in found
+
+
 def line_at(trace: Trace, file: str, line: int, function: str) -> Frame:
     """A line of the program, with its text.
 

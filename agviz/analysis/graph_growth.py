@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import line_of_call, nodes_beside, only_call, parsed
+from agviz.analysis.code_search import calls_itself, line_of_call, only_call, parsed
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -187,22 +187,13 @@ def _wrapped(trace: Trace, tasks: Sequence[GraphTaskRow]) -> GraphGrowth | None:
     if not deeper:
         return None
     frame, times = deeper.most_common(1)[0]
-    if times < _LEAST_RISES or _calls_itself(trace, frame):
+    if times < _LEAST_RISES or calls_itself(trace, frame):
         return None
     owner = _class_around(trace, frame)
     wraps = only_call(trace, owner) if owner else None
     if wraps is not None:
         return _made(GrowthCause.WRAPPED, tasks, wraps, f"{owner}.{frame.function}")
     return _made(GrowthCause.WRAPPED, tasks, frame, frame.function)
-
-
-def _calls_itself(trace: Trace, frame: Frame) -> bool:
-    """Whether the text of a function calls it by its own name: it is meant to be recursive."""
-    own = {frame.function, f"self.{frame.function}"}
-    return any(
-        isinstance(node, ast.Call) and ast.unparse(node.func) in own
-        for node in nodes_beside(trace, frame)
-    )
 
 
 def _deepest(nodes: Sequence[NodeRow]) -> Counter[Frame]:

@@ -27,6 +27,7 @@ from agviz.analysis.steps import (
     evaluating,
     exploding,
     falling,
+    following,
     holding,
     hooking,
     idling,
@@ -65,11 +66,13 @@ from agviz.analysis.steps import (
     undoing,
     ungiven,
     unread,
+    unscaled_losses,
     unseen,
     unstepped,
     viewing,
     weighing,
     weightless,
+    wrapping,
 )
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.zero_derivative import second_derivatives
@@ -90,7 +93,7 @@ _OF_A_PART: Final = frozenset(
         *("not held", "nothing loaded", "on in evaluation", "one module", "only named"),
         *("piecewise linear", "rebound", "reordered", "restores nothing", "seeded again"),
         *("sharing", "single values", "still", "swallowed", "swapped", "undetached", "unfrozen"),
-        *("unread", "unregistered", "unused result", "weighed"),
+        *("unread", "unregistered", "unused result", "weighed", "wrapped again"),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -148,6 +151,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         ),
         *clearing.given_back(run),
         *(() if early else discarding.thrown_away(run)),
+        *following.follows_another(run),
         *held,
         *making.made_in_forward(run),
         *holding.held_twice(run),
@@ -202,6 +206,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *adding.left_in_groups(run),
         *repeating.stepped_again(run),
         *repeated_modules.repeated_modules(run),
+        *wrapping.wrapped_again(run),
         *inverting.inverted(run),
         *(restored or loading.without_copy(run)),
         *loading.of_nothing(run),
@@ -211,7 +216,11 @@ def _found(trace: Trace) -> list[StepFinding]:
         *spoiling.never_steps(run),
         *climbing.climbing(run),
         *undoing.set_back(run),
-        *(list(undoing.shrunk(run)) or creeping.creeping(run)),
+        *(
+            list(undoing.shrunk(run))
+            or list(unscaled_losses.scaled_in_part(run))
+            or creeping.creeping(run)
+        ),
         *scaling.stepped_while_scaled(run),
         *undoing.unclipped(run),
         *weighing.unequal(run),

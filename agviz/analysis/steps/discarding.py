@@ -51,7 +51,7 @@ def thrown_away(run: RunSteps) -> Iterator[StepFinding]:
         if usual < 2 or len(several) < max(_LEAST, len(pairs) * 3 / 4):
             continue  # where their number varies, steps may be left out, as after an exception
         between = several[0][1]
-        are_alone = all(_is_alone(run, *one) for one in several)
+        are_alone = all(is_alone(run, *one) for one in several)
         if not are_alone or _is_used_otherwise(run, each, between):
             continue
         called = visible(run.trace.call_site(between[-1].id))
@@ -87,7 +87,7 @@ def _leading_to(
     return [] if any(found[0].id <= step < found[-1].id for step in steps) else found
 
 
-def _is_alone(run: RunSteps, taken: TakenStep, between: Sequence[GraphTaskRow]) -> bool:
+def is_alone(run: RunSteps, taken: TakenStep, between: Sequence[GraphTaskRow]) -> bool:
     """Whether a step found what the last pass gave, maybe clipped, and nothing of the others."""
     last = {row.parameter: row for row in run.norms(between[-1])}
     before = run.arrived(between[-2])
@@ -95,9 +95,11 @@ def _is_alone(run: RunSteps, taken: TakenStep, between: Sequence[GraphTaskRow]) 
     for row in taken.sample:
         leaf = last.get(row.parameter)
         was = before.get(row.parameter, 0.0)
-        if leaf is None or not row.gradient or not was > _LEAST_PART * leaf.norm > 0:
+        if leaf is None or not row.gradient or not was or not leaf.norm > 0:
             continue
-        if not _began_with_nothing(run, leaf):
+        if was <= _LEAST_PART * leaf.norm and is_added_to(run, leaf):
+            continue
+        if not began_with_nothing(run, leaf):
             return False
         parts.append(row.gradient / leaf.norm)
     if len(parts) < 2:
@@ -106,11 +108,11 @@ def _is_alone(run: RunSteps, taken: TakenStep, between: Sequence[GraphTaskRow]) 
     return max(parts) < 1 + _SAME and max(parts) < (1 + _SAME) * min(parts)
 
 
-def _began_with_nothing(run: RunSteps, leaf: LeafNorm) -> bool:
+def began_with_nothing(run: RunSteps, leaf: LeafNorm) -> bool:
     """Whether the gradient of a leaf after a pass is no more than came to it in that pass."""
-    rows = run.trace.health(leaf.graph_task, leaf.node)
-    if not any(row.role == "accumulated" for row in rows):
+    if not is_added_to(run, leaf):
         return True
+    rows = run.trace.health(leaf.graph_task, leaf.node)
     came = [row.norm for row in rows if row.role == "sum"] or [
         row.norm
         for edge in run.trace.edges_into(leaf.graph_task, leaf.node)
@@ -118,6 +120,12 @@ def _began_with_nothing(run: RunSteps, leaf: LeafNorm) -> bool:
         if (row.role, row.slot) == ("output", edge.output)
     ]
     return len(came) == 1 and math.isclose(came[0] or 0.0, leaf.norm, rel_tol=_SAME)
+
+
+def is_added_to(run: RunSteps, leaf: LeafNorm) -> bool:
+    """Whether a leaf had a gradient, maybe of zeros, before a pass."""
+    rows = run.trace.health(leaf.graph_task, leaf.node)
+    return any(row.role == "accumulated" for row in rows)
 
 
 def _is_used_otherwise(run: RunSteps, each: Stepping, between: Sequence[GraphTaskRow]) -> bool:
