@@ -129,14 +129,16 @@ class LiveGraphsLook(NamedTuple):
 def is_rising(looks: Sequence[LiveGraphsLook]) -> bool:
     """Whether ever more graphs of ``create_graph=True`` stay, as often as at first, though not all.
 
-    As of models that are made anew now and then: what only lasts longer becomes no more.
+    As of models that are made anew now and then: what only lasts longer becomes no more. Most passes
+    make such graphs, or most of these are alive.
     """
     by_passes = {look.passes: look for look in looks}
     last = looks[-1]
     before = by_passes.get(last.passes // 2), by_passes.get(last.passes // 4)
     return (
         last.passes % 4 == 0
-        and 2 * last.alive >= last.created >= LEAST_ALIVE
+        and last.created >= LEAST_ALIVE
+        and (2 * last.created >= last.passes or 2 * last.alive >= last.created)
         and all(
             look is not None
             and look.alive >= LEAST_ALIVE

@@ -103,7 +103,7 @@ def never_reached(trace: Trace) -> StepFinding | None:
     for each in RunSteps(trace.beginning).optimizers:
         left = [row for row in each.held if row.requires_grad and not (row.name or row.had_grad)]
         is_known = each.is_torchs and each.is_told_once and len(each.steps) >= _LEAST
-        if not is_known or not left or len(left) == len(each.held):
+        if not is_known or not left or 2 * len(left) >= len(each.held):
             continue
         shapes = listed(list(dict.fromkeys(str(list(row.shape)) for row in left)))
         count = plural(len(left), "tensor")
@@ -112,7 +112,7 @@ def never_reached(trace: Trace) -> StepFinding | None:
             heading=f"{count} of {len(each.held):,} that {each.name} holds never got a gradient",
             frame=each.made,
             paragraph=(
-                f"Of shape {shapes}, in no module, and without .grad at all {len(each.steps):,}"
+                f"Of shape {shapes}, in no module that was called, and without .grad at all {len(each.steps):,}"
                 " steps: no backward pass leads there. What the loss computes of them is cut off"
                 " (detach(), integers, comparisons, a copy by torch.tensor), or it is not used. If"
                 " it is left over, all is well."
