@@ -46,6 +46,7 @@ from agviz.analysis.steps.holding import never_reached
 from agviz.analysis.steps.signs import signs
 from agviz.analysis.steps.stuck import STUCK
 from agviz.analysis.steps.summing import constant_derivative
+from agviz.analysis.steps.twice import one_derivative
 from agviz.analysis.steps.unused_names import unused_name
 from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
@@ -85,6 +86,7 @@ _MAY_BE_MEANT: Final = (
     signs,
     one_linear_map,
     unused_name,
+    one_derivative,
 )
 """What is said and not judged, where nothing else was found."""
 _FEW: Final = 3

@@ -129,8 +129,8 @@ class LiveGraphsLook(NamedTuple):
 def is_rising(looks: Sequence[LiveGraphsLook]) -> bool:
     """Whether ever more graphs of ``create_graph=True`` stay, as often as at first, though not all.
 
-    As of models that are made anew now and then: what only lasts longer becomes no more. Most passes
-    make such graphs, or most of these are alive.
+    As of models that are made anew now and then: what only lasts longer becomes no more. Most
+    passes make such graphs, or most of these are alive.
     """
     by_passes = {look.passes: look for look in looks}
     last = looks[-1]

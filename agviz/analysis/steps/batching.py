@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.measures import magnitude
 from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.pass_graph import PassGraph, came, gave
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps
-    from agviz.traces.rows import EdgeRow, NodeRow
 
 _MOST_NODES: Final = 20_000
 _PASSES: Final = 2
@@ -28,7 +27,6 @@ _LEAST: Final = 8
 _LEAST_SHARE: Final = 0.1
 """Of the gradient that comes to a mean, what comes to the sum beside it."""
 _ADDING: Final = ("AddBackward", "SubBackward")
-_PASSING: Final = ("Add", "Div", "Mul", "Neg", "Sub")
 _SUMMING: Final = ("SumBackward0",)
 _MEANS: Final = ("BinaryCrossEntropy", "Huber", "Mean", "Mse", "NllLoss", "SmoothL1Loss")
 _NORMS: Final = ("NormBackward", "LinalgVectorNormBackward")
@@ -38,58 +36,12 @@ _SUB: Final = ("RsubBackward", "SubBackward")
 _LAYERS: Final = ("Addmm", "Bmm", "Convolution", "Mm", "NativeLayerNorm", "NativeBatchNorm")
 
 
-class _Graph:
-    """The nodes of a pass, what each leads to, and what leads to it."""
-
-    def __init__(self, run: RunSteps, graph_task: int) -> None:
-        self.run = run
-        self.graph_task = graph_task
-        self.nodes: Sequence[NodeRow] = run.trace.nodes(graph_task)
-        self.below: dict[int, list[EdgeRow]] = {}
-        self.above: dict[int, list[EdgeRow]] = {}
-        for edge in run.trace.edges(graph_task):
-            self.below.setdefault(edge.producer, []).append(edge)
-            self.above.setdefault(edge.consumer, []).append(edge)
-
-    def computed_of(self, node: int) -> set[int]:
-        """The node and all nodes below it, but parameters."""
-        found, waiting = {node}, [node]
-        while waiting:
-            for edge in self.below.get(waiting.pop(), ()):
-                is_leaf = self.nodes[edge.consumer].name.endswith("AccumulateGrad")
-                if edge.consumer not in found and not is_leaf:
-                    found.add(edge.consumer)
-                    waiting.append(edge.consumer)
-        return found
-
-    def scalars_below(self, node: int) -> Iterator[NodeRow]:
-        """The nodes that made one number, and what of others, of which a number was computed."""
-        waiting, seen = [node], set[int]()
-        while waiting:
-            here = self.nodes[waiting.pop()]
-            if here.index in seen or _came(here) not in {(), None}:
-                continue
-            seen.add(here.index)
-            if here.name.startswith(_PASSING):
-                waiting += [edge.consumer for edge in self.below.get(here.index, ())]
-            else:
-                yield here
-
-    def weight(self, node: NodeRow) -> float:
-        """The gradient that came to a node that made one number; 0: it was not measured."""
-        for edge in self.above.get(node.index, ()):
-            for row in self.run.trace.health(self.graph_task, edge.producer):
-                if (row.role, row.slot, row.numel) == ("output", edge.output, 1):
-                    return magnitude(row)
-        return 1.0 if not self.above.get(node.index) else 0.0
-
-
 def of_whole_batch(run: RunSteps) -> Iterator[StepFinding]:
     """Sums and norms over all samples of the last passes, where those of each are meant."""
     for task in run.passes[: -_PASSES - 1 : -1]:
         if task.nodes > _MOST_NODES:
             continue
-        graph = _Graph(run, task.id)
+        graph = PassGraph(run, task.id)
         for looked_for in _sum_for_each, _sum_beside_mean, _norm_of_all, _mean_before_square:
             found = looked_for(graph)
             if found is not None:
@@ -97,18 +49,18 @@ def of_whole_batch(run: RunSteps) -> Iterator[StepFinding]:
                 return
 
 
-def _sum_for_each(graph: _Graph) -> StepFinding | None:
+def _sum_for_each(graph: PassGraph) -> StepFinding | None:
     for node in graph.nodes:
-        samples = _came(node)
+        samples = came(node)
         edges = graph.below.get(node.index, [])
         if not node.name.startswith(_ADDING) or not samples or len(samples) != 1 or len(edges) != 2:
             continue
-        one, other = sorted(edges, key=lambda edge: len(_gave(node, edge.output) or ()))
-        if _gave(node, one.output) != () or _gave(node, other.output) != samples:
+        one, other = sorted(edges, key=lambda edge: len(gave(node, edge.output) or ()))
+        if gave(node, one.output) != () or gave(node, other.output) != samples:
             continue
         known = graph.computed_of(other.consumer)
         for total in graph.scalars_below(one.consumer):
-            shape = _gave(total, 0) or ()
+            shape = gave(total, 0) or ()
             is_sum = total.name.startswith(_SUMMING) and shape[:1] == samples
             if is_sum and samples[0] >= _LEAST and known & graph.computed_of(total.index):
                 return StepFinding(
@@ -126,17 +78,17 @@ def _sum_for_each(graph: _Graph) -> StepFinding | None:
     return None
 
 
-def _sum_beside_mean(graph: _Graph) -> StepFinding | None:
-    if not graph.nodes or _came(graph.nodes[0]) not in {(), None}:
+def _sum_beside_mean(graph: PassGraph) -> StepFinding | None:
+    if not graph.nodes or came(graph.nodes[0]) not in {(), None}:
         return None
     terms = list(graph.scalars_below(0))
     means = [term for term in terms if term.name.startswith(_MEANS)]
     for total in terms:
-        shape = _gave(total, 0) or ()
+        shape = gave(total, 0) or ()
         if not total.name.startswith(_SUMMING) or not shape or shape[0] < _LEAST:
             continue
         for mean in means:
-            over = _gave(mean, 0) or ()
+            over = gave(mean, 0) or ()
             share = graph.weight(total), graph.weight(mean)
             is_equal = over[:1] == shape[:1] and min(share) > 0
             if not is_equal or share[0] < _LEAST_SHARE * share[1]:
@@ -158,20 +110,20 @@ def _sum_beside_mean(graph: _Graph) -> StepFinding | None:
     return None
 
 
-def _norm_of_all(graph: _Graph) -> StepFinding | None:
+def _norm_of_all(graph: PassGraph) -> StepFinding | None:
     counted = {
         shape[0]
         for node in graph.nodes
-        if node.name.startswith(_MEANS) and _came(node) in {(), None}
-        if (shape := _gave(node, 0) or ())
+        if node.name.startswith(_MEANS) and came(node) in {(), None}
+        if (shape := gave(node, 0) or ())
     }
     for node in graph.nodes:
         edges = graph.below.get(node.index, [])
         if not node.name.startswith("DivBackward") or len(edges) != 2:
             continue
         norm = graph.nodes[edges[1].consumer]
-        normed = _gave(norm, 0) or ()
-        if not norm.name.startswith(_NORMS) or _came(norm) != () or len(normed) != 2:
+        normed = gave(norm, 0) or ()
+        if not norm.name.startswith(_NORMS) or came(norm) != () or len(normed) != 2:
             continue
         made = {edge.consumer for edge in graph.below.get(norm.index, ())}
         if made != {edges[0].consumer} or normed[0] not in counted or normed[0] < _LEAST:
@@ -192,8 +144,8 @@ def _norm_of_all(graph: _Graph) -> StepFinding | None:
     return None
 
 
-def _mean_before_square(graph: _Graph) -> StepFinding | None:
-    if not graph.nodes or _came(graph.nodes[0]) not in {(), None}:
+def _mean_before_square(graph: PassGraph) -> StepFinding | None:
+    if not graph.nodes or came(graph.nodes[0]) not in {(), None}:
         return None
     terms = list(graph.scalars_below(0))
     if len(terms) != 1 or not terms[0].name.startswith(_EVEN):
@@ -205,11 +157,11 @@ def _mean_before_square(graph: _Graph) -> StepFinding | None:
         if node is None or not node.name.startswith(begins):
             return None
         way.append(node)
-    shape = _gave(way[1], 0) or ()
+    shape = gave(way[1], 0) or ()
     others = graph.above.get(way[2].index, [])
     if not shape or shape[0] < _LEAST or len(graph.below.get(way[2].index, ())) != 1:
         return None
-    if len(others) != 1 or _gave(way[2], 0) != shape:
+    if len(others) != 1 or gave(way[2], 0) != shape:
         return None
     what = "squared" if way[0].name.startswith("Pow") else "made positive"
     return StepFinding(
@@ -223,12 +175,3 @@ def _mean_before_square(graph: _Graph) -> StepFinding | None:
             " last: ((a - b) ** 2).mean(), (a - b).abs().mean(), or F.mse_loss."
         ),
     )
-
-
-def _came(node: NodeRow) -> tuple[int, ...] | None:
-    return next(iter(node.input_shapes or ()), None)
-
-
-def _gave(node: NodeRow, slot: int) -> tuple[int, ...] | None:
-    shapes = node.output_shapes or ()
-    return shapes[slot] if slot < len(shapes) else None

@@ -112,8 +112,8 @@ def never_reached(trace: Trace) -> StepFinding | None:
             heading=f"{count} of {len(each.held):,} that {each.name} holds never got a gradient",
             frame=each.made,
             paragraph=(
-                f"Of shape {shapes}, in no module that was called, and without .grad at all {len(each.steps):,}"
-                " steps: no backward pass leads there. What the loss computes of them is cut off"
+                f"Of shape {shapes}, in no module that was called, and without .grad at all"
+                f" {len(each.steps):,} steps: no backward pass leads there. What the loss computes of them is cut off"
                 " (detach(), integers, comparisons, a copy by torch.tensor), or it is not used. If"
                 " it is left over, all is well."
             ),

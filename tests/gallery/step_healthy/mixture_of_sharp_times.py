@@ -1,0 +1,27 @@
+"""A mixture narrows onto sharp data, slowly, and no component collapses."""
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical, MixtureSameFamily, Normal
+
+
+def _waits(count: int) -> Tensor:
+    kind = torch.rand(count)
+    spread = 2.0 + 0.02 * torch.randn(count)
+    return torch.where(kind < 0.4, 5.0 + 1e-2 * torch.randn(count), spread)
+
+
+def program() -> object:
+    weights = nn.Parameter(torch.zeros(3))
+    middles = nn.Parameter(torch.tensor([1.0, 3.0, 5.2]))
+    widths = nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.Adam([weights, middles, widths], lr=0.03)
+    waits = _waits(300)
+    for _ in range(160):
+        width = widths.exp()
+        model = MixtureSameFamily(Categorical(logits=weights), Normal(middles, width))
+        loss = -model.log_prob(waits[torch.randint(300, (64,))]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return weights, middles, widths
