@@ -113,9 +113,9 @@ def never_reached(trace: Trace) -> StepFinding | None:
             frame=each.made,
             paragraph=(
                 f"Of shape {shapes}, in no module that was called, and without .grad at all"
-                f" {len(each.steps):,} steps: no backward pass leads there. What the loss computes of them is cut off"
-                " (detach(), integers, comparisons, a copy by torch.tensor), or it is not used. If"
-                " it is left over, all is well."
+                f" {len(each.steps):,} steps: no backward pass leads there. What the loss computes"
+                " of them is cut off (detach(), integers, comparisons, a copy by torch.tensor), or"
+                " it is not used. If it is left over, all is well."
             ),
         )
     return None
