@@ -194,6 +194,7 @@ def judged(
         return verdicts(trace)[0]
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     ("model", "parameters", "said"),
     [
@@ -217,6 +218,7 @@ def test_what_never_learns_is_found(
     assert len(f"{verdict.heading} {verdict.paragraph}".split()) <= 120
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     "model",
     [Adapter(1, 0), Rounded(straight=True), Deep(2), Weighted(0.0)],
@@ -226,6 +228,7 @@ def test_what_may_be_meant_is_not(model: nn.Module, tmp_path: Path) -> None:
     assert judged(model, tmp_path / "t.agviz").outcome is Outcome.NOTHING_UNUSUAL
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     ("model", "parameters", "said"),
     [
@@ -247,6 +250,7 @@ def test_zeros_in_every_pass_are_shown_though_they_may_be_meant(
     assert "If that is meant" in verdict.paragraph
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     "model",
     [Filled(2), Mixed(is_whole=False), Chooses(2)],
