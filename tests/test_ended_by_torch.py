@@ -42,6 +42,13 @@ COPIED = SCALED + "import copy\nmodel.last = loss\ncopy.deepcopy(model)\n"
 ONE_SAMPLE = SCALED + "torch.nn.BatchNorm1d(4)(torch.ones(1, 4))\n"
 OTHER_GROUPS = SCALED + "first.param_groups[0]['params'].pop()\n"
 OTHER_GROUPS += "first.load_state_dict(second.state_dict())\n"
+TWICE_IN_GROUPS = SCALED + "groups = [{'params': model.parameters()}] * 2\n"
+TWICE_IN_GROUPS += "torch.optim.SGD([{'params': list(model.parameters())}, groups[0]], 0.1)\n"
+TOO_OFTEN = SCALED + "cycle = torch.optim.lr_scheduler.OneCycleLR(first, 0.1, total_steps=2)\n"
+TOO_OFTEN += "first.step()\nfor _ in range(3):\n    cycle.step()\n"
+NO_GRADIENT = SCALED + "print(sum(p.grad.norm() for p in other.parameters()))\n"
+A_NUMBER = SCALED + "loss = model(torch.ones(2, 4)).mean().item()\nloss.backward()\n"
+A_METHOD = SCALED + "torch.optim.SGD(other.parameters, 0.1)\n"
 ANOTHER_WAY = """
 import random, torch
 from torch.utils.checkpoint import checkpoint
@@ -85,6 +92,7 @@ def _verdict(program: str, folder: Path, *options: str) -> Verdict:
 
 
 @pytest.mark.slow_but_one_in(6)
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("program", "options", "heading", "words"),
     [
@@ -100,6 +108,11 @@ def _verdict(program: str, folder: Path, *options: str) -> Verdict:
         (COPIED, (), "copied by deepcopy", "x.detach()"),
         (ONE_SAMPLE, (), "given one value per channel", "drop_last=True"),
         (OTHER_GROUPS, (), "into one that holds other parameters", "the same groups"),
+        (TWICE_IN_GROUPS, (), "given parameters twice", "belongs to one group"),
+        (TOO_OFTEN, (), "more often than it was made for", "total_steps"),
+        (NO_GRADIENT, (), ".grad is None where it is read", "if p.grad is not None"),
+        (A_NUMBER, (), "backward was called on a number", ".item()"),
+        (A_METHOD, (), "given a method in place of parameters", "model.parameters()"),
         (ANOTHER_WAY, (), "CheckpointError", "ran otherwise when it was computed anew"),
         (RENORMALISED, ("--check-forward",), "modified by an inplace operation", "max_norm"),
     ],

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.source import source_line
 from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.untrained import untrained
 from agviz.traces.rows import visible
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow
+
+
+_GRADIENT: Final = ".grad"
 
 
 class _Known(NamedTuple):
@@ -22,6 +27,8 @@ class _Known(NamedTuple):
     paragraph: str
     is_view: bool = False
     """Whether it is about a view, and who made that is worth to know."""
+    line: str = ""
+    """Part of the line at which it was raised: the message alone says too little."""
 
 
 _KNOWN: Final = (
@@ -137,6 +144,27 @@ _KNOWN: Final = (
         " or nn.ModuleDict. A filter by requires_grad leaves nothing where all is frozen.",
     ),
     _Known(
+        "NoneType",
+        ".grad is None where it is read",
+        "A parameter has no .grad before a backward pass has led to it, and none after zero_grad():"
+        " one that is frozen, that the loss does not use, or that is cut off never has. Leave it"
+        " out (if p.grad is not None), or see that it is reached.",
+        line=_GRADIENT,
+    ),
+    _Known(
+        "object has no attribute 'backward'",
+        "backward was called on a number",
+        "What is a number of Python has no graph any more: .item(), float() and .tolist() give"
+        " such. Keep the tensor that they were called on for backward.",
+        line=".backward",
+    ),
+    _Known(
+        "'method' object is not iterable",
+        "an optimizer was given a method in place of parameters",
+        "model.parameters without parentheses is the method itself: write model.parameters().",
+        line=".parameters",
+    ),
+    _Known(
         "some parameters appear in more than one parameter group",
         "an optimizer was given parameters twice",
         "Each parameter belongs to one group. A group of model.parameters() holds those of all its"
@@ -209,23 +237,27 @@ def program_error(trace: Trace) -> StepFinding | None:
         agviz.errors.TraceError: the file is damaged.
     """
     ended = " ".join(trace.meta.ended.split())
-    known = next((each for each in _KNOWN if each.part in ended), None)
+    dump = trace.raised(NO_GRAPH_TASK)
+    stack = dump.threads[0].stack if dump is not None and dump.threads else ()
+    frame = visible(stack)
+    source = "" if frame is None else source_line(frame, trace.path)
+    known = next((each for each in _KNOWN if each.part in ended and each.line in source), None)
     is_of_pass = any(
         row.error and " ".join(row.error.split()) in ended for row in trace.graph_tasks.unfinished
     )
     if known is None or is_of_pass:
         return None
-    dump = trace.raised(NO_GRAPH_TASK)
-    stack = dump.threads[0].stack if dump is not None and dump.threads else ()
     view = _view(trace) if known.is_view else None
     made = (
         "" if view is None or view.line is None else f"{view.name} at {view.line} made the view. "
     )
+    missing = untrained(trace) if known.line == _GRADIENT and trace.graph_tasks else ""
+    without = f" {missing}: agviz why says why." if missing else ""
     return StepFinding(
         kind="program error",
         heading=known.heading,
-        frame=visible(stack),
-        paragraph=made + known.paragraph,
+        frame=frame,
+        paragraph=made + known.paragraph + without,
         evidence=(
             f"the program ended with {ended}",
             *(f"at {frame}" for frame in stack if not frame.hidden),
