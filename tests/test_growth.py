@@ -122,6 +122,16 @@ def deque_in_a_logger(training: Training) -> None:
         logger.log(loss)
 
 
+class Probe:
+    """Keeps what it sees as attributes of their own."""
+
+
+def attributes_with_numbers(training: Training) -> None:
+    probe = Probe()
+    for step, loss in enumerate(training.steps()):
+        setattr(probe, f"seen_{step}", loss * 2)  # cause: Probe.seen_#
+
+
 def replay_of_outputs(training: Training) -> None:
     memory = {}
     for step, _ in enumerate(training.steps()):
@@ -276,6 +286,7 @@ GROWING = (
     list_of_losses,
     dictionary_of_lists,
     deque_in_a_logger,
+    attributes_with_numbers,
     replay_of_outputs,
     gradients_with_graphs,
     models_with_graphs_in_grad,

@@ -13,6 +13,7 @@ from agviz.traces.live_graphs import (
     CYCLE,
     GRADIENT,
     LEAST_ALIVE,
+    NUMBERED,
     TENSOR,
     is_rising,
 )
@@ -67,6 +68,8 @@ class KeptGraphs:
             return f"the closures of {name} keep alive"
         if holder.kind == CYCLE:
             return f"{name} keeps its output as {holder.what}, and so"
+        if NUMBERED in name:
+            return f"the tensors {name} keep alive"
         return f"the {holder.what or 'tensor'} {name} keeps alive"
 
     @property
@@ -84,7 +87,10 @@ class KeptGraphs:
             )
             return
         grows = f"Memory grows with each step by {freed}."
-        if holder.kind == TENSOR:
+        if holder.kind == TENSOR and NUMBERED in holder.name:
+            yield f"Each step keeps one more tensor with its graph, under another number. {grows}"
+            yield "Keep .item() or .detach() of it, under one name or in a list with a bound."
+        elif holder.kind == TENSOR:
             yield f"Its graph leads back through each of these steps, and gets longer. {grows}"
             yield "Where only its value is needed, keep its .item() or .detach()."
         elif holder.kind == CONTAINER:

@@ -9,6 +9,7 @@ recording; it takes some 300 ms in a program of 200,000 objects.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 import weakref
@@ -16,7 +17,7 @@ from collections import deque
 from functools import cached_property
 from itertools import islice
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.record.files import Files
 from agviz.record.referrers import Named, Referrers, in_variables
@@ -27,6 +28,7 @@ from agviz.traces.live_graphs import (
     GRADIENT,
     KEYS,
     LONGER,
+    NUMBERED,
     STATE,
     STORED,
     STORED_GRAPHS,
@@ -41,7 +43,7 @@ from agviz_engine import alive
 from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -57,6 +59,7 @@ _MOST_MARKED: Final = 32
 part of a graph is alive leads to a leaf."""
 _EACH_UNTIL: Final = 8
 """Looks are taken at each pass up to this one, then at 12, 16, 24, 32 and so on."""
+_NUMBER: Final = re.compile(r"\d+")
 _MOST_SEARCHES: Final = 2
 _TIMES_LATER: Final = 4
 """Than the first is the second: what kept graphs at first may have been something else."""
@@ -108,6 +111,8 @@ class _Census(NamedTuple):
     """The next sequence number."""
 
 
+_Held: TypeAlias = "tuple[set[_Token], Tensor, Named]"
+"""Graphs, a tensor that leads to them, and how that is held."""
 _NOTHING_COUNTED: Final = Holder(UNKNOWN, "", "", 0, ())
 
 
@@ -391,7 +396,7 @@ class LiveGraphs:
         self, reaching: list[tuple[Tensor, bool, set[_Token]]], own: Sequence[list[Any]]
     ) -> Iterator[Holder]:
         """Those that keep the most; tensors that are held in the same way are taken together."""
-        groups: dict[tuple[str, str, str], tuple[set[_Token], Tensor, Named]] = {}
+        groups: dict[tuple[str, str, str], _Held] = {}
         views = _views(own[0])
         things = [each for tensor, *_ in reaching for each in (tensor, views.get(id(tensor)))]
         referrers = Referrers(self._files, things, [*own, reaching, groups, views])
@@ -408,7 +413,7 @@ class LiveGraphs:
             key = named.kind, "" if of_grad else named.name, named.what
             known = groups.setdefault(key, (set(), tensor, named))
             known[0].update(found)
-        best = max(groups.values(), key=lambda each: len(each[0]), default=None)
+        best = max(_by_numbers(groups.values()), key=lambda each: len(each[0]), default=None)
         if best is not None:
             tokens, tensor, named = best
             stack = (named.frame,) if named.frame is not None else self._stack(tensor)
@@ -416,6 +421,24 @@ class LiveGraphs:
 
     def _stack(self, tensor: Tensor) -> tuple[Frame, ...]:
         return () if tensor.grad_fn is None else self._stack_of_node(tensor.grad_fn)
+
+
+def _by_numbers(groups: Iterable[_Held]) -> list[_Held]:
+    """Tensors whose names differ by their numbers only, as ``seen_1`` and ``seen_2``, together."""
+    found: dict[tuple[str, str], list[_Held]] = {}
+    for each in groups:
+        named = each[2]
+        found.setdefault((named.kind, _NUMBER.sub(NUMBERED, named.name)), []).append(each)
+    return [
+        alike[0]
+        if len(alike) == 1 or kind != TENSOR
+        else (
+            set().union(*(tokens for tokens, *_ in alike)),
+            alike[0][1],
+            alike[0][2]._replace(name=name),
+        )
+        for (kind, name), alike in found.items()
+    ]
 
 
 def _left_in_state(new: Sequence[Tensor]) -> Holder | None:

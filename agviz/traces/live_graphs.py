@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 TENSOR: Final = "tensor"
 """A variable or an attribute is a tensor whose graph leads to them."""
+NUMBERED: Final = "#"
+"""In the place of numbers in the name of several tensors that it is all that differs in."""
 CONTAINER: Final = "container"
 """A list or its like holds such tensors."""
 GRADIENT: Final = "gradient"

@@ -54,6 +54,9 @@ def scaled_in_part(run: RunSteps) -> Iterator[StepFinding]:
     """Optimizers that follow a scaled loss and one that is not. Note [Scaled in part]."""
     if run.trace.collectives():  # gradients of other ranks are among what is found
         return
+    last_scales = [run.scale(task) for task in run.passes[-_MOST_PASSES:]]
+    if max(last_scales, default=0.0) < _LEAST_SCALE:  # to ask it of each pass is dear
+        return
     for each in run.optimizers:
         steps = list(itertools.pairwise([None, *each.steps[:_MOST_STEPS]]))
         found = [
