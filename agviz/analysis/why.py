@@ -68,13 +68,10 @@ if TYPE_CHECKING:
     from agviz.traces.reader import Trace
     from agviz.traces.rows import ForwardOpRow, ForwardTensorRow, Frame, GraphTaskRow, NodeRow
 
-HINT: Final = (
-    "With --check-forward (agviz run) or check_forward=True (agviz.trace) the recording tells the "
-    "line that cut it."
-)
+HINT: Final = "--check-forward (check_forward=True) finds the line that cuts it off."
 UNNAMED: Final = (
-    "Parameters are known by the modules that are called while they are recorded; "
-    "agviz.trace(model) knows them beforehand."
+    "Parameters are known by modules that are called while they are recorded, or that the caller "
+    "of backward has in a variable; agviz.trace(model) knows them beforehand."
 )
 _BOUNDED: Final = (
     "Nothing leads back from there: look at scale, units and start values of what goes in, or bound"

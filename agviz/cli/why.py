@@ -52,7 +52,7 @@ _GLYPHS: Final = {
 _INTENDED: Final = "[dim]-[/]"
 _MOST_SHOWN: Final = 2
 """Things that are wrong of which all is said; of others the table has reason and line."""
-_MORE: Final = "For what to do: agviz why FILE PARAM"
+_MORE: Final = "For what to do: agviz why FILE PARAM."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
