@@ -26,7 +26,7 @@ CALLED = '\n\nif __name__ == "__main__":\n    torch.manual_seed(0)\n    kept = p
 KINDS = {
     "after the mean", "alike", "all with all", "always drops", "always skipped", "average", "axis",
     "bounds swapped", "buffer", "cleared", "clip undone", "clipped", "collapses", "cosine logits",
-    "data written", "decays", "diverges", "falls", "first batch", "first turn", "flagged",
+    "data written", "decays", "diverges", "drawn", "falls", "first batch", "first turn", "flagged",
     "follows another", "frozen", "frozen by name", "frozen, moved", "given back", "gradient unused",
     "grid in pixels", "grows each step", "held instead", "held twice", "hidden write",
     "hook writes", "horizon", "inverted", "kept", "kept on class", "labels", "late binding",

@@ -46,7 +46,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     ),
     DIVISION: "Add a small eps to the divisor, or clamp it away from 0.",
     POW: "Clamp the base away from 0, or add a small eps to it.",
-    NEGATIVE_BASE: "Clamp the base from below, or take the power of its absolute value.",
+    NEGATIVE_BASE: (
+        "Clamp the base from below, or take the power of its absolute value; torch.where behind it"
+        " leaves NaN in the gradient."
+    ),
     EXP: (
         "Bound the argument, or subtract its maximum first, as softmax and logsumexp do by"
         " themselves."
@@ -474,6 +477,13 @@ def _pow(evidence: Evidence) -> Singular | None:
         )
     exponent = _number(evidence, "exponent")
     given = _value(evidence, "exponent")
+    by_base = evidence.outputs.get(0)
+    is_broken = exponent is not None and exponent % 1 and by_base is not None and by_base.nan
+    if is_broken and health is not None and (health.min or 0) < 0:
+        return Singular(
+            NEGATIVE_BASE,
+            f"the base goes down to {number(health.min or 0)}, and the exponent is no whole number",
+        )
     smallest = exponent if exponent is not None else given.min if given is not None else None
     if smallest is not None and smallest >= 1:
         return None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import Frame
+    from agviz.traces.rows import Frame, NodeRow
 
 _RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
 _BATCH_FIRST: Final = 4
@@ -40,6 +40,8 @@ _ELEMENTWISE: Final = _BOTH | {
     *("Abs", "Clamp", "ClampMin", "Exp", "Log", "LogSigmoid", "Maximum", "Minimum", "Neg", "Pow"),
     *("Relu", "Softplus", "Where"),
 }
+_OUTPUTS: Final = frozenset({"Addmm", "Mm", "Sigmoid", "Tanh"})
+"""Kinds of nodes by which a model of one output ends."""
 _MEANT: Final = ("None", "unsqueeze", "newaxis", "outer", "view", "reshape")
 """Words of a line that makes pairs on purpose."""
 _LEAST_SIZE: Final = 4
@@ -65,11 +67,13 @@ def all_with_all(run: RunSteps) -> Iterator[StepFinding]:
         if whole[1] != size or size < _LEAST_SIZE or not parts <= {(size,), (size, 1)}:
             continue
         is_written = node.frame is None or any(word in node.frame.source for word in _MEANT)
-        if (size,) not in parts or is_written or not _is_averaged(node.index, names, before):
+        is_pair = (size,) in parts or _is_of_output(run, last.id, node, names)
+        if not is_pair or is_written or not _is_averaged(node.index, names, before):
             continue
+        other = f"[{size}]" if (size,) in parts else "data"
         yield StepFinding(
             kind="all with all",
-            heading=f"[{size}] is combined with [{size}, 1]: each sample with all samples",
+            heading=f"{other} is combined with [{size}, 1]: each sample with all samples",
             frame=node.frame,
             paragraph=(
                 f"The result is [{size}, {size}], of which the mean is taken: {size * size:,} pairs"
@@ -79,6 +83,12 @@ def all_with_all(run: RunSteps) -> Iterator[StepFinding]:
             ),
         )
         return
+
+
+def _is_of_output(run: RunSteps, graph_task: int, node: NodeRow, names: list[str]) -> bool:
+    """Whether a layer of one output gave what is combined with data that has no graph."""
+    edges = run.trace.edges_from(graph_task, node.index)
+    return len(edges) == 1 and names[edges[0].consumer] in _OUTPUTS
 
 
 def _is_averaged(index: int, names: list[str], before: dict[int, int]) -> bool:

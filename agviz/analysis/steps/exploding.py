@@ -50,7 +50,8 @@ def exploding(run: RunSteps) -> Iterator[StepFinding]:
     gradient = math.hypot(*(row.gradient or 0.0 for row in sample))
     # Who clips what grows by weights has seen to it; growth by constants is a fault all the same.
     is_clipped = gradient < _EXPLODED
-    if is_clipped:
+    is_unknown = any(row.gradient is None for row in sample)  # as where its square overflows
+    if is_clipped or is_unknown:
         gradient = math.hypot(*run.arrived(run.passes[0]).values())
     if each is None or gradient < _EXPLODED:  # so that few passes are read for nothing
         return

@@ -310,7 +310,8 @@ def _too_fast(run: RunSteps, lines: Sequence[Frame], steps: int, changes: int) -
         )
     if changes * 2 < steps:
         return (
-            f"The scheduler changed it {changes:,} times in {steps:,} steps: let it decay less each"
+            f"The scheduler changed it {changes:,} times in {steps:,} steps. If it is made for"
+            " epochs, step it once per epoch, and not after each batch; else let it decay less each"
             " time (a gamma nearer to 1), or over a longer time."
         )
     return (

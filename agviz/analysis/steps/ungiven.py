@@ -13,7 +13,7 @@ from agviz.analysis.code_search import line_at, parsed, user_files
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
@@ -66,16 +66,31 @@ def ungiven(run: RunSteps) -> Iterator[StepFinding]:
             return
 
 
+def _like(node: ast.AST) -> Sequence[ast.expr]:
+    """What of a node is only asked for its shape, its type or its place."""
+    match node:
+        case ast.Attribute(value=of, attr="device" | "dtype" | "ndim" | "shape"):
+            return [of]
+        case ast.Call(func=ast.Attribute(value=of, attr="dim" | "numel" | "size")):
+            return [of]
+        case ast.Call(func=ast.Attribute(attr=name), args=args) if name.endswith(("_as", "_like")):
+            return args[:1]
+    return []
+
+
 def _returned(trace: Trace, function: ast.ClassDef, file: str) -> _Returned | None:
     """What a backward that reads no gradient returns; None: it reads one, or may."""
     for node in function.body:
         if not isinstance(node, ast.FunctionDef) or node.name != "backward":
             continue
         gradients = [each.arg for each in node.args.args[1:]]
+        of_shape = {id(name) for each in ast.walk(node) for name in _like(each)}
         read = {
             each.id
             for each in ast.walk(node)
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+            if isinstance(each, ast.Name)
+            and isinstance(each.ctx, ast.Load)
+            and id(each) not in of_shape
         }
         returns = [each for each in ast.walk(node) if isinstance(each, ast.Return)]
         if not gradients or node.args.vararg or read.intersection(gradients) or len(returns) != 1:

@@ -76,6 +76,8 @@ def _ignored_argument(function: _Function) -> str:
     given = function.args
     if function.name != "forward" or given.vararg or given.kwarg or len(given.args) < 2:
         return ""
+    if function.decorator_list:  # of an autograd.Function: its backward may be what it is for
+        return ""
     needed = given.args[1 : len(given.args) - len(given.defaults)]
     read = _read(function)
     return next((a.arg for a in needed if a.arg not in read and not a.arg.startswith("_")), "")
