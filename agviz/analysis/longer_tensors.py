@@ -7,13 +7,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import (
-    container_name,
-    nodes_of,
-    parsed,
-    takes_from,
-    targets_of,
-)
+from agviz.analysis.code_search import container_name, nodes_of, parsed, takes_from, targets_of
 from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.words.shapes import write_shape

@@ -5,12 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import (
-    called_name,
-    decorator_around,
-    line_at,
-    nodes_of,
-)
+from agviz.analysis.code_search import called_name, decorator_around, line_at, nodes_of
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace

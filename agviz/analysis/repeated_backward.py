@@ -8,12 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import called_name, parsed
-from agviz.analysis.program_calls import (
-    function_around,
-    last_passes,
-    looping_frame,
-    ops_of_pass,
-)
+from agviz.analysis.program_calls import function_around, last_passes, looping_frame, ops_of_pass
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:

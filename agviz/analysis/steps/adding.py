@@ -15,13 +15,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import (
-    called_name,
-    line_at,
-    nodes_by_function,
-    nodes_of,
-    user_files,
-)
+from agviz.analysis.code_search import called_name, line_at, nodes_by_function, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps
 

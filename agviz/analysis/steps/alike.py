@@ -12,12 +12,7 @@ import ast
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import (
-    called_name,
-    line_at,
-    nodes_of,
-    user_files,
-)
+from agviz.analysis.code_search import called_name, line_at, nodes_of, user_files
 from agviz.analysis.evidence import base_name
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed

@@ -30,6 +30,8 @@ from agviz.analysis.steps import (
     exploding,
     falling,
     following,
+    freezing,
+    gradientless,
     holding,
     hooking,
     idling,
@@ -160,8 +162,8 @@ def _found(trace: Trace) -> list[StepFinding]:
         *making.made_in_forward(run),
         *holding.held_twice(run),
         *mistaken.flagged(run),
-        *holding.frozen(run),
-        *holding.moved_though_frozen(run),
+        *freezing.frozen(run),
+        *freezing.moved_though_frozen(run),
         *prefixes.frozen_by_prefix(run),
         *modes.stayed(run),
         *modes.stayed_by_nodes(run),
@@ -251,7 +253,7 @@ def _found(trace: Trace) -> list[StepFinding]:
         *second_derivatives(run),
     ]
     if not any(found.kind in {"replaced", "unregistered", "frozen"} for found in causes):
-        causes += holding.without_gradient(run)
+        causes += gradientless.without_gradient(run)
     causes = uncalled.uncalled(run, causes)
     causes.sort(key=lambda found: found.kind in _OF_A_PART)
     if any(found.kind not in _WITHOUT_EFFECT for found in causes):

@@ -12,13 +12,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import (
-    OF_TORCH,
-    called_name,
-    line_at,
-    nodes_of,
-    user_files,
-)
+from agviz.analysis.code_search import OF_TORCH, called_name, line_at, nodes_of, user_files
 from agviz.analysis.evidence import base_name
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps

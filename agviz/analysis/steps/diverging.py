@@ -11,10 +11,7 @@ from agviz.analysis.gradient_flow import largest_factor
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.leaping import leap
-from agviz.analysis.steps.source_calls import (
-    calls,
-    is_schedule,
-)
+from agviz.analysis.steps.source_calls import calls, is_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.traces.rows import Frame
+    from agviz.traces.step_facts import HeldParameterRow
 
 _MOST_NAMED: Final = 3
 
@@ -58,3 +59,8 @@ def listed(names: Sequence[str]) -> str:
 def parameters(names: Sequence[str]) -> str:
     """``1 parameter (a)``, ``5 parameters (a, b, c and 2 more)``."""
     return f"{plural(len(names), 'parameter')} ({listed(names)})"
+
+
+def names_of(rows: Sequence[HeldParameterRow]) -> list[str]:
+    """The names of what an optimizer holds; the shape of what has none."""
+    return [row.name or f"one of shape {list(row.shape)}" for row in rows]

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import line_at, nodes_of
-from agviz.analysis.steps.finding import StepFinding, listed, parameters
-from agviz.analysis.steps.run import RunSteps
-from agviz.analysis.steps.source_calls import (
-    BEYOND,
-    freezing,
-    gradients_read,
-    is_unfrozen,
-    parts_named,
-)
+from agviz.analysis.steps.finding import StepFinding, listed, names_of, parameters
+from agviz.analysis.steps.source_calls import gradients_read
 from agviz.analysis.steps.spent import spent
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from agviz.analysis.steps.run import Stepping
-    from agviz.traces.reader import Trace
+    from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.rows import Frame
-    from agviz.traces.step_facts import HeldParameterRow, StepSampleRow, UnheldRow
+    from agviz.traces.step_facts import HeldParameterRow, UnheldRow
 
 _NUMBER: Final = re.compile(r"\.(\d+)(?=\.)")
-_LEAST: Final = 3
-"""Steps from which a rule is drawn."""
 _FEW: Final = 8
 """Parameters of no module; more are a model whose forward is not called as a module."""
 
@@ -44,93 +33,6 @@ def holding(run: RunSteps) -> Iterator[StepFinding]:
     found = found or _made_late(run) or _left_out(run)
     if found is not None:
         yield found
-
-
-def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
-    """Optimizers to whose parameters no pass leads: to others, or all of modules are frozen."""
-    for each in run.optimizers:
-        named = [row for row in each.held if row.name] or each.held
-        frozen = not any(row.requires_grad or row.had_grad for row in named)
-        others = [row.name or row.attribute for row in run.unheld if row.name or row.attribute]
-        is_without = not any(
-            taken.fact.reached or taken.fact.without_grad < taken.fact.held for taken in each.steps
-        )
-        is_still = frozen and each.is_told_once and 2 * len(named) >= len(each.held)
-        through = _written_through(run) if is_without and not frozen else None
-        is_without = is_without and bool(others or through)
-        least = 2 if is_without else _LEAST
-        if not named or len(each.steps) < least or not (is_still or is_without):
-            continue
-        if not each.is_torchs:  # it may need no gradient
-            continue
-        line = freezing(run.trace, each.stepped) if frozen and each.stepped is not None else None
-        why = f"backward leads to {parameters(others or [''])} instead, which no optimizer holds"
-        remedy = "Give the optimizer the parameters of the model that is trained."
-        if through is not None:
-            line = through
-            why = "what this line writes through .data is a value without a graph"
-            remedy = (
-                "What is computed of these parameters is lost there. To use it as a weight, call"
-                " torch.func.functional_call, or the function itself, as F.linear(x, weight)."
-            )
-        if frozen:
-            by = "" if line is None else f" (requires_grad is False since line {line.line})"
-            why = f"none of them requires one{by}, so that no step moves them"
-        if frozen and not others:
-            remedy = "Set requires_grad_(True) on them before the forward of their own loss."
-        yield StepFinding(
-            kind="no gradient",
-            heading=f"{each.name} steps, but nothing that it holds gets a gradient",
-            frame=line or each.made,
-            paragraph=(
-                f"At all {len(each.steps):,} steps none of the {len(named):,} parameters that"
-                f" {each.name}{_at(each)} holds ({listed(_names(named))}) had a gradient: {why}."
-                f" {remedy}"
-            ),
-        )
-
-
-def never_reached(trace: Trace) -> StepFinding | None:
-    """What an optimizer holds that is in no module, and had no gradient at any step; None: nothing.
-
-    It may be meant, or have its turn later.
-
-    Raises:
-        agviz.errors.TraceError: the file is damaged.
-    """
-    if trace.meta.partial:
-        return None
-    for each in RunSteps(trace.beginning).optimizers:
-        left = [row for row in each.held if row.requires_grad and not (row.name or row.had_grad)]
-        is_known = each.is_torchs and each.is_told_once and len(each.steps) >= _LEAST
-        if not is_known or not left or 2 * len(left) >= len(each.held):
-            continue
-        shapes = listed(list(dict.fromkeys(str(list(row.shape)) for row in left)))
-        count = plural(len(left), "tensor")
-        return StepFinding(
-            kind="never reached",
-            heading=f"{count} of {len(each.held):,} that {each.name} holds never got a gradient",
-            frame=each.made,
-            paragraph=(
-                f"Of shape {shapes}, in no module that was called, and without .grad at all"
-                f" {len(each.steps):,} steps: no backward pass leads there. What the loss computes"
-                " of them is cut off (detach(), integers, comparisons, a copy by torch.tensor), or"
-                " it is not used. If it is left over, all is well."
-            ),
-        )
-    return None
-
-
-def _written_through(run: RunSteps) -> Frame | None:
-    """The one line of what ran that assigns to ``.data`` what a call gives; None: not one."""
-    found = [
-        line_at(run.trace, file, node.lineno, function)
-        for file, function, node in run.statements()
-        if isinstance(node, ast.Assign)
-        and any(isinstance(each, ast.Attribute) and each.attr == "data" for each in node.targets)
-        and any(isinstance(each, ast.Call) for each in ast.walk(node.value))
-    ]
-    return found[0] if len(found) == 1 else None
 
 
 def held_twice(run: RunSteps) -> Iterator[StepFinding]:
@@ -151,7 +53,7 @@ def held_twice(run: RunSteps) -> Iterator[StepFinding]:
                 heading=f"two optimizers move {parameters(both)}",
                 frame=second.made,
                 paragraph=(
-                    f"Both {first.name}{_at(first)} and {second.name}{_at(second)} hold"
+                    f"Both {first.name}{first.at} and {second.name}{second.at} hold"
                     f" {parameters(both)}, and both step after the same backward passes: each"
                     " gradient is applied twice, with two states. Give each parameter to one"
                     " optimizer only."
@@ -173,97 +75,13 @@ def held_instead(run: RunSteps) -> Iterator[StepFinding]:
                 heading=f"two optimizers hold the same, and {parameters(others)} are in none",
                 frame=second.made,
                 paragraph=(
-                    f"Both {first.name}{_at(first)} and {second.name}{_at(second)} were given"
-                    f" {parameters(list(_names(second.held)))}. Gradients come to {listed(others)},"
-                    " and no step moves these: they stay as they were made. Give one of the two"
-                    " the parameters of the other model."
+                    f"Both {first.name}{first.at} and {second.name}{second.at} were given"
+                    f" {parameters(names_of(second.held))}. Gradients come to {listed(others)}, and"
+                    " no step moves these: they stay as they were made. Give one of the two the"
+                    " parameters of the other model."
                 ),
             )
             return
-
-
-def frozen(run: RunSteps) -> Iterator[StepFinding]:
-    """What the line that makes an optimizer names, and that is frozen throughout."""
-    for each in run.optimizers:
-        rows = [row for row in each.held if row.name and row.name not in each.trained]
-        if each.made is None or not rows or is_unfrozen(run.trace, each.made):
-            continue
-        named = parts_named(run.trace, each.made, each.name)
-        found = [row.name for row in rows if _owner(row.name) in named]
-        if not found:
-            continue
-        owner = _owner(found[0])
-        line = freezing(run.trace, each.made, owner)
-        by = ""
-        if line is not None:
-            by = f" in line {line.line}"
-            if "from_pretrained" in line.source:
-                by += ": nn.Embedding.from_pretrained freezes unless it is given freeze=False"
-        many = len(found) > 1
-        are, they = ("are", "They get") if many else ("is", "It gets")
-        yield StepFinding(
-            kind="frozen",
-            heading=f"{each.name} was given {parameters(found)}, which {are} frozen",
-            frame=line or each.made,
-            paragraph=(
-                f"{they} no gradient (requires_grad is False{by}), and no step moves"
-                f" {'them' if many else 'it'}, though line {each.made.line} hands"
-                f" {'them' if many else 'it'} to the optimizer. Set requires_grad_(True) if"
-                f" {'they are' if many else 'it is'} to be trained, or leave"
-                f" {'them' if many else 'it'} out there."
-            ),
-        )
-
-
-def moved_though_frozen(run: RunSteps) -> Iterator[StepFinding]:
-    """Frozen parameters that steps move by what is left in ``.grad`` and in averages."""
-    for each in run.optimizers:
-        rows = [row for row in each.held if row.name and not row.requires_grad and row.had_grad]
-        names = {row.name for row in rows}
-        after = [taken for taken in each.steps if rows and taken.number >= rows[0].since]
-        samples = [
-            row
-            for taken in after
-            for row in taken.sample
-            if row.parameter in names and row.change and row.norm
-        ]
-        if any(_grows(row for row in samples if row.parameter == name) for name in names):
-            continue  # the program puts gradients there by itself
-        steps = len({row.step for row in samples})
-        tasks = [taken.graph_task for taken in after[: 2 * _LEAST] if taken.graph_task >= 0]
-        seen = (row for task in tasks for row in run.trace.parameters(task))
-        if steps < _LEAST or any(row.name in names and row.node is not None for row in seen):
-            continue
-        share = max((row.change or 0.0) / (row.norm or 1.0) for row in samples)
-        line = None if each.stepped is None else freezing(run.trace, each.stepped)
-        by = "" if line is None else f" (line {line.line})"
-        is_zero = all(row.gradient == 0 for row in samples)
-        left = "is still there, all zeros," if is_zero else "of before is still there"
-        what = "averages of earlier gradients or weight decay" if is_zero else "it"
-        yield StepFinding(
-            kind="frozen, moved",
-            heading=f"{each.name} still moves {parameters(sorted(names))}, which are frozen",
-            frame=line,
-            paragraph=(
-                f"They don't require a gradient any more{by}, and no pass leads to them, but their"
-                f" .grad {left} and step moves all that has a .grad, here by {what}: at"
-                f" {steps:,} measured steps by up to {share:.2g} of a norm. Set .grad to None when"
-                " they are frozen, or have zero_grad do so (set_to_none=True), or take them out of"
-                " the optimizer."
-            ),
-        )
-
-
-def _grows(rows: Iterable[StepSampleRow]) -> bool:
-    """Whether gradients become larger: what is left over can at most be clipped again."""
-    gradients = [row.gradient or 0.0 for row in rows]
-    return any(after > BEYOND * before for before, after in itertools.pairwise(gradients))
-
-
-def _owner(name: str) -> str:
-    """The last part of the module that owns a parameter; of one without a module, its name."""
-    owner, _, own = name.rpartition(".")
-    return owner.rpartition(".")[2] or own
 
 
 def note(run: RunSteps) -> str:
@@ -282,14 +100,6 @@ def note(run: RunSteps) -> str:
         are = "is" if len(frozen) == 1 else "are"
         return f"{parameters(frozen)} {are} held by an optimizer, but frozen (requires_grad=False)"
     return ""
-
-
-def _names(rows: Sequence[HeldParameterRow]) -> list[str]:
-    return [row.name or f"one of shape {list(row.shape)}" for row in rows]
-
-
-def _at(each: Stepping) -> str:
-    return "" if each.made is None else f" (line {each.made.line})"
 
 
 def _replaced(run: RunSteps) -> StepFinding | None:

@@ -9,12 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import (
-    called_name,
-    line_at,
-    nodes_of,
-    user_files,
-)
+from agviz.analysis.code_search import called_name, line_at, nodes_of, user_files
 from agviz.analysis.evidence import base_name
 from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.steps.finding import StepFinding

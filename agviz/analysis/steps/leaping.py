@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.measures import number
 from agviz.analysis.steps.exploding import explosion
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import (
-    BEYOND,
-    clips,
-    used_up,
-)
+from agviz.analysis.steps.source_calls import BEYOND, clips, used_up
 
 if TYPE_CHECKING:
     from agviz.analysis.steps.run import RunSteps, Stepping

@@ -12,13 +12,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import (
-    called_name,
-    line_at,
-    nodes_of,
-    own_name,
-    user_files,
-)
+from agviz.analysis.code_search import called_name, line_at, nodes_of, own_name, user_files
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:

@@ -134,34 +134,28 @@ def undetached(run: RunSteps) -> Iterator[StepFinding]:
                 continue
             if not _is_as_large(flow, index, 1 - output, difference):
                 continue
-            if len(ways[difference]) == 1:
-                yield StepFinding(
-                    kind="undetached",
-                    heading="z + (q.detach() - z) gives z no gradient: detach the whole difference",
-                    frame=run.trace.node(last.id, index).frame,
-                    paragraph=(
-                        "What this line adds to z is a difference from which z is taken: q has no"
-                        " graph there, but z has, so that the two gradients that z gets cancel,"
-                        " element by element, and nothing before z is trained by it. For a"
-                        " straight-through estimator write z + (q - z).detach(): the value of q,"
-                        " and the gradient to z."
-                    ),
+            heading = "z + (q.detach() - z) gives z no gradient: detach the whole difference"
+            why = (
+                "q has no graph there, but z has: the two gradients that z gets cancel, and nothing"
+                " before z is trained by it."
+            )
+            if len(ways[difference]) > 1:
+                heading = "z + (q - z) without detach is q: z gets no gradient through it"
+                why = (
+                    "both have a graph: the two gradients that z gets cancel, and all of it goes to"
+                    f" q, of {run.trace.node(last.id, ways[difference][0][0]).short_name}."
                 )
-                return
-            if len(ways[difference]) == 2:
-                yield StepFinding(
-                    kind="undetached",
-                    heading="z + (q - z) without detach is q: z gets no gradient through it",
-                    frame=run.trace.node(last.id, index).frame,
-                    paragraph=(
-                        "What this line adds to z is a difference from which z is taken, and both"
-                        " have a graph: the two gradients that z gets cancel, and all of it goes to"
-                        f" q, of {run.trace.node(last.id, ways[difference][0][0]).short_name}."
-                        " For a straight-through estimator write z + (q - z).detach(): the value"
-                        " of q, and the gradient to z."
-                    ),
-                )
-                return
+            yield StepFinding(
+                kind="undetached",
+                heading=heading,
+                frame=run.trace.node(last.id, index).frame,
+                paragraph=(
+                    f"What this line adds to z is a difference from which z is taken, and {why} For"
+                    " a straight-through estimator write z + (q - z).detach(): the value of q, and"
+                    " the gradient to z."
+                ),
+            )
+            return
 
 
 def _is_as_large(flow: GradientFlow, index: int, output: int, difference: int) -> bool:

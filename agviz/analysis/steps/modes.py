@@ -15,13 +15,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import (
-    called_name,
-    line_at,
-    nodes_of,
-    parsed,
-    user_files,
-)
+from agviz.analysis.code_search import called_name, line_at, nodes_of, parsed, user_files
 from agviz.analysis.steps.dropping import DROPS
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, in_loop

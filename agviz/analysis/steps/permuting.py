@@ -13,12 +13,7 @@ import ast
 import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import (
-    called_name,
-    line_at,
-    nodes_by_function,
-    user_files,
-)
+from agviz.analysis.code_search import called_name, line_at, nodes_by_function, user_files
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:

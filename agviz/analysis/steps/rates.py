@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import own_name, parsed, values_named
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.source_calls import (
-    calls,
-    conditions,
-    is_load,
-    is_schedule,
-    made_at,
-)
+from agviz.analysis.steps.source_calls import calls, conditions, is_load, is_schedule, made_at
 from agviz.words.units import plural
 
 if TYPE_CHECKING:

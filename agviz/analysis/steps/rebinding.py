@@ -10,12 +10,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import (
-    called_name,
-    line_at,
-    nodes_of,
-    user_files,
-)
+from agviz.analysis.code_search import called_name, line_at, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:

@@ -98,6 +98,11 @@ class Stepping(NamedTuple):
         """The line that made it, else the one that called its first step."""
         return self.optimizer.frame
 
+    @property
+    def at(self) -> str:
+        """Which line made it, in brackets; empty: it is not known."""
+        return "" if self.made is None else f" (line {self.made.line})"
+
 
 class RunSteps:
     """All of them in a trace.

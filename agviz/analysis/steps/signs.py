@@ -20,12 +20,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import (
-    called_name,
-    nodes_by_function,
-    nodes_of,
-    user_files,
-)
+from agviz.analysis.code_search import called_name, nodes_by_function, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.values import all_given

@@ -12,11 +12,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from agviz.analysis.code_search import (
-    called_name,
-    line_at,
-    nodes_by_function,
-)
+from agviz.analysis.code_search import called_name, line_at, nodes_by_function
 from agviz.analysis.steps.finding import StepFinding, parameters
 from agviz.analysis.steps.source_calls import NOT_TAKING, is_iterator
 

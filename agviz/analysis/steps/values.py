@@ -5,12 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import (
-    called_name,
-    nodes_of,
-    targets_of,
-    user_files,
-)
+from agviz.analysis.code_search import called_name, nodes_of, targets_of, user_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
