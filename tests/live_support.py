@@ -156,6 +156,7 @@ class Stage:
             module=names.module,
             modules=names.modules,
             parameter=self._parameter,
+            trained=self._parameter,
             parameters=names.parameters,
             take_calls=names.take_calls,
         )

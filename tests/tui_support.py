@@ -57,6 +57,8 @@ class MadeUpNames:
     def parameter(self, variable: object) -> str:
         return str(variable)
 
+    trained = parameter
+
     def module(self, sequence_nr: int) -> str:
         return self._modules.get(sequence_nr, "")
 

@@ -355,9 +355,12 @@ class Names:
         name = self.parameter(variable)
         if name is None and is_a(variable, self._parameter):
             self._unowned += 1
-            if _is_power_of_two(self._unowned) and (owner := owner_of(variable)) is not None:
+            owner = owner_of(variable) if _is_power_of_two(self._unowned) else None
+            # What a module that is known makes anew in each forward stays without a name.
+            if owner is not None and self._known(self._modules, owner) is None:
                 self.learn(owner)
-                name = self.parameter(variable)
+                place = self._known(self._parameters, variable)
+                name = None if place is None else self._full(place)
         return name
 
     def parameters(self, *, with_norms: bool = False) -> KnownParameters | None:
