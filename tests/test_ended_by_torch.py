@@ -125,6 +125,19 @@ def test_what_torch_raised_means(
     assert words in found.paragraph
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.autograd.grad(first_loss, other.weight, allow_unused=True)[0].norm()",
+        "other.weight.grad_fn.next_functions",
+        "(first_loss, other).backward()",
+    ],
+)
+def test_other_exceptions_are_not_taken_for_these(line: str, tmp_path: Path) -> None:
+    program = SCALED + f"first_loss = model(torch.ones(2, 4)).mean()\n{line}\n"
+    assert _verdict(program, tmp_path).heading.startswith("nothing unusual")
+
+
 def test_what_is_unpacked_twice_did_not_run_otherwise(tmp_path: Path) -> None:
     found = _verdict(UNPACKED_TWICE, tmp_path)
     assert "already unpacked once" in found.paragraph

@@ -9,7 +9,7 @@ import threading
 import tracemalloc
 import weakref
 from array import array
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 import torch
@@ -415,3 +415,22 @@ def test_a_module_whose_methods_are_called_is_known_where_it_is_in_sight(tmp_pat
     expected = {"start", "body.weight", "body.bias"}
     assert names_of(tmp_path / "a.agviz", by_variable) == expected
     assert names_of(tmp_path / "b.agviz", Owner().go) == expected
+
+
+class Early(nn.Module):
+    """Calls backward before it is a module, and answers whoever asks for an attribute."""
+
+    asked: ClassVar[list[str]] = []
+
+    def __init__(self, chain: Chain) -> None:
+        chain.nll(torch.ones(2, 3)).backward()
+
+    def __getattribute__(self, name: str) -> Any:
+        Early.asked.append(name)
+        return super().__getattribute__(name)
+
+
+def test_to_look_for_a_module_calls_no_code_of_the_program(tmp_path: Path) -> None:
+    found = names_of(tmp_path / "t.agviz", lambda: Early(Chain()))
+    assert found == {"start", "body.weight", "body.bias"}
+    assert not Early.asked

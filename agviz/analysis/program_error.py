@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.source import source_line
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from agviz.traces.rows import ForwardOpRow
 
 
-_GRADIENT: Final = ".grad"
+_GRADIENT: Final = r"\.grad\b(?!\()"
+"""The attribute, and not ``grad_fn`` or ``autograd.grad(...)``."""
 
 
 class _Known(NamedTuple):
@@ -28,7 +30,7 @@ class _Known(NamedTuple):
     is_view: bool = False
     """Whether it is about a view, and who made that is worth to know."""
     line: str = ""
-    """Part of the line at which it was raised: the message alone says too little."""
+    """What the line at which it was raised holds, as a pattern: the message says too little."""
 
 
 _KNOWN: Final = (
@@ -152,17 +154,16 @@ _KNOWN: Final = (
         line=_GRADIENT,
     ),
     _Known(
-        "object has no attribute 'backward'",
+        "'float' object has no attribute 'backward'",
         "backward was called on a number",
         "What is a number of Python has no graph any more: .item(), float() and .tolist() give"
         " such. Keep the tensor that they were called on for backward.",
-        line=".backward",
     ),
     _Known(
         "'method' object is not iterable",
         "an optimizer was given a method in place of parameters",
         "model.parameters without parentheses is the method itself: write model.parameters().",
-        line=".parameters",
+        line=r"\.parameters\b",
     ),
     _Known(
         "some parameters appear in more than one parameter group",
@@ -241,7 +242,9 @@ def program_error(trace: Trace) -> StepFinding | None:
     stack = dump.threads[0].stack if dump is not None and dump.threads else ()
     frame = visible(stack)
     source = "" if frame is None else source_line(frame, trace.path)
-    known = next((each for each in _KNOWN if each.part in ended and each.line in source), None)
+    known = next(
+        (each for each in _KNOWN if each.part in ended and re.search(each.line, source)), None
+    )
     is_of_pass = any(
         row.error and " ".join(row.error.split()) in ended for row in trace.graph_tasks.unfinished
     )

@@ -61,13 +61,7 @@ def put_away(source: Sequence[str], made: Frame, used: Frame) -> PutAway | None:
     if made.file != used.file or scope is None:
         return None
     statements = list(_statements(scope))
-    names = {
-        name
-        for each in statements
-        if isinstance(each, ast.Assign) and _holds(each, made.line)
-        for target in each.targets
-        for name in _names(target)
-    }
+    names = _given(statements, made.line)
     known = len(names)
     reading = [each for each in statements if _holds(each, used.line)]
     read = set().union(*(_loads(each) for each in reading)) if reading else set()
@@ -75,12 +69,7 @@ def put_away(source: Sequence[str], made: Frame, used: Frame) -> PutAway | None:
     if not names or not read or (len(names) < known and not _is_made_anew(scope, made, used)):
         return None
     _follow(statements, read)
-    found = {
-        (each.lineno, name, container)
-        for each in statements
-        for name, container in _puts(each)
-        if name in names and container in read
-    }
+    found = _kept(statements, names, read)
     if len(found) != 1:
         return None
     line, name, container = found.pop()
@@ -104,24 +93,34 @@ def put_away_elsewhere(trace: Trace, made: Sequence[Frame], used: Frame) -> PutA
     for frame in (each for each in made if not each.hidden and each.function != used.function):
         scope = _scope(parsed(trace.source(frame.file)), frame.line)
         statements = [] if scope is None else list(_statements(scope))
-        given = [each for each in statements if isinstance(each, ast.Assign)]
-        names = {
-            name
-            for each in given
-            if _holds(each, frame.line)
-            for target in each.targets
-            for name in _names(target)
-        }
-        found = {
-            (each.lineno, name, container)
-            for each in statements
-            for name, container in _puts(each)
-            if name in names and container in read
-        }
+        found = _kept(statements, _given(statements, frame.line), read)
         if len(found) == 1:
             line, name, container = found.pop()
             return PutAway(line_at(trace, frame.file, line, frame.function), name, container)
     return None
+
+
+def _given(statements: Iterable[ast.stmt], line: int) -> set[str]:
+    """The variables and attributes to which a line assigns."""
+    return {
+        name
+        for each in statements
+        if isinstance(each, ast.Assign) and _holds(each, line)
+        for target in each.targets
+        for name in _names(target)
+    }
+
+
+def _kept(
+    statements: Iterable[ast.stmt], names: set[str], read: set[str]
+) -> set[tuple[int, str, str]]:
+    """Where variables of some names are put into what is read: lines, variables, containers."""
+    return {
+        (each.lineno, name, container)
+        for each in statements
+        for name, container in _puts(each)
+        if name in names and container in read
+    }
 
 
 def kept_on_object(source: Sequence[str], made: Frame) -> PutAway | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.record.frame_locals import locals_of
 from agviz.record.kinds import is_a
+from agviz.record.referrers import own_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,11 +45,11 @@ def _in_sight() -> Iterator[Module]:
     for _ in range(_MOST_FRAMES):
         with locals_of(frame) as values:
             given: list[Any] = [*values.values()][:_MOST_VALUES]
-            own = getattr(values.get("self"), "__dict__", None)
-        if type(own) is dict:
-            given += [*own.values()][:_MOST_VALUES]
+            own = own_dict(values.get("self")) or {}
+        given += [*own.values()][:_MOST_VALUES]
         for value in given:
-            if is_a(value, torch.nn.Module):
+            # One whose constructor has not come to super().__init__() has no parts to ask for.
+            if is_a(value, torch.nn.Module) and "_modules" in (own_dict(value) or {}):
                 yield value
         if frame.f_back is None:
             return

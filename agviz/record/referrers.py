@@ -146,7 +146,7 @@ class Referrers:
             return Named(CONTAINER, CYCLED, CYCLED, None, owner)
         node = self._object_of(owner) if type(owner) is dict else owner
         if _is_cycle(node, thing):
-            name = _key_of(_own_dict(node) or {}, thing)
+            name = _key_of(own_dict(node) or {}, thing)
             owner = node
             of = type(owner).__name__.removesuffix("Backward")
             return None if name is None else Named(CYCLE, of, f"ctx.{name}", None, thing)
@@ -174,7 +174,7 @@ class Referrers:
     def _object_of(self, scope: dict[Any, Any]) -> object:
         """The object whose attributes, or buffers, a dictionary holds; None: it is a plain one."""
         for owner in self._of(scope):
-            if getattr(type(owner), "__dictoffset__", 0) and _own_dict(owner) is scope:
+            if getattr(type(owner), "__dictoffset__", 0) and own_dict(owner) is scope:
                 return owner
             if type(owner) is dict and owner.get("_buffers") is scope:
                 return self._object_of(owner)
@@ -270,7 +270,7 @@ def _key_of(scope: Any, thing: object) -> str | None:
 
 def _attribute_of(owner: object, thing: object) -> str | None:
     """Name of an attribute whose value it is; None: it is none, or one of a class of a library."""
-    own = None if _is_of_library(owner) else _own_dict(owner)
+    own = None if _is_of_library(owner) else own_dict(owner)
     name = None if own is None else _key_of(own, thing)
     return None if name is None else f"{type(owner).__name__}.{name}"
 
@@ -301,7 +301,8 @@ def _is_cycle(owner: object, thing: object) -> bool:
     return any(is_a(each, torch.Tensor) and id(each.grad_fn) == id(owner) for each in parts)
 
 
-def _own_dict(owner: object) -> dict[str, Any] | None:
+def own_dict(owner: object) -> dict[str, Any] | None:
+    """The attributes of an object, without calling code of its class; None: it has none."""
     try:
         found = object.__getattribute__(owner, "__dict__")
     except AttributeError:

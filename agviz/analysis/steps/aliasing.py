@@ -104,17 +104,17 @@ def _into_loss(nodes: Sequence[ast.AST], models: set[str]) -> set[str]:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "backward"
     }
-    before = -1
+    before, used = -1, list[ast.Assign]()
     while before != len(wanted):
         before = len(wanted)
-        for each in assigned:
-            if not wanted.isdisjoint(ast.unparse(t) for one in each.targets for t in _parts(one)):
-                wanted |= {name.id for name in ast.walk(each.value) if isinstance(name, ast.Name)}
-    used = [
-        each
-        for each in assigned
-        if not wanted.isdisjoint(ast.unparse(t) for one in each.targets for t in _parts(one))
-    ]
+        used = [
+            each
+            for each in assigned
+            if not wanted.isdisjoint(ast.unparse(t) for one in each.targets for t in _parts(one))
+        ]
+        wanted |= {
+            name.id for each in used for name in ast.walk(each.value) if isinstance(name, ast.Name)
+        }
     cut = {id(part) for node in nodes if _cuts(node) for part in ast.walk(node)}
     found = {
         (ast.unparse(call.func), id(call) in cut)

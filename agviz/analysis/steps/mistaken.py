@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, nodes_of
+from agviz.analysis.code_search import called_name, line_at, nodes_of, user_files
 from agviz.analysis.evidence import base_name
 from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.lineage import last_name
@@ -187,11 +187,13 @@ def without_statistics(run: RunSteps) -> Iterator[StepFinding]:
 
 def counting_nothing(run: RunSteps) -> Iterator[StepFinding]:
     """Batch norms whose text gives them a momentum of 0, by which no batch counts."""
-    for file, function, node in run.statements():
-        for each in ast.walk(node) if run.optimizers else ():
-            words = {word.arg: word.value for word in getattr(each, "keywords", ())}
-            given = words.get("momentum")
+    for file in user_files(run.trace) if run.optimizers else ():
+        for function, each in nodes_of(run.trace, file):
             if not isinstance(each, ast.Call) or not called_name(each).startswith("BatchNorm"):
+                continue
+            words = {word.arg: word.value for word in each.keywords}
+            given = words.get("momentum")
+            if function not in run.running:
                 continue
             if not isinstance(given, ast.Constant) or given.value != 0 or given.value is None:
                 continue

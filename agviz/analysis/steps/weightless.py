@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import nodes_beside
+from agviz.analysis.code_search import line_at, nodes_beside
 from agviz.analysis.gradient_flow import GradientFlow, GradientValue
 from agviz.analysis.steps.finding import StepFinding
 
@@ -78,8 +78,7 @@ def _divided(run: RunSteps, frame: Frame) -> tuple[str, Frame | None] | None:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in named:
                 if _holds_division(value):
-                    source = run.trace.source(frame.file)[node.lineno - 1].strip()
-                    return name, frame._replace(line=node.lineno, source=source)
+                    return name, line_at(run.trace, frame.file, node.lineno, frame.function)
     return None
 
 
