@@ -16,11 +16,11 @@ of the leaves has leapt up with what divides, and the loss has lost again half o
 from __future__ import annotations
 
 import math
-import statistics
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.gradient_flow import GradientFlow
 from agviz.analysis.measures import magnitude, number
+from agviz.analysis.median import median
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.pass_graph import PassGraph
 
@@ -74,7 +74,7 @@ def collapsing(run: RunSteps) -> Iterator[StepFinding]:
     if len(passes) < _LEAST_PASSES or run.first_wrong is not None:
         return
     last, losses = passes[-1], [run.losses.get(each, math.nan) for each in passes.ids]
-    least, first = min(losses), statistics.median(losses[:_FIRST])
+    least, first = min(losses), median(losses[:_FIRST])
     won = first - least if least < 0 < first else math.inf
     if not max(losses[losses.index(least) :]) >= least + _LOST * won or last.nodes > _MOST_NODES:
         return
@@ -82,11 +82,11 @@ def collapsing(run: RunSteps) -> Iterator[StepFinding]:
     step = max(len(passes) // _SAMPLED, 1)
     read = [*passes[:_FIRST], *passes[_FIRST::step]] if scaled else []
     norms = [math.hypot(*(row.norm for row in run.norms(task))) for task in read]
-    if not scaled or max(norms) < _LEAPS * statistics.median(norms[:_FIRST]):
+    if not scaled or max(norms) < _LEAPS * median(norms[:_FIRST]):
         return
     for one in scaled:
         times = [_times(run, task, last, one) for task in read]
-        began = statistics.median(times[:_FIRST])
+        began = median(times[:_FIRST])
         if not 0 < _NARROWER * began <= max(times):
             continue
         yield StepFinding(
@@ -96,7 +96,7 @@ def collapsing(run: RunSteps) -> Iterator[StepFinding]:
             paragraph=(
                 "Nothing keeps this scale from 0. Dividing by it made gradients"
                 f" {number(began)} times as large at first, up to {number(max(times))} times"
-                f" later; their norm grew from {number(statistics.median(norms[:_FIRST]))} to"
+                f" later; their norm grew from {number(median(norms[:_FIRST]))} to"
                 f" {number(max(norms))}, and the loss fell to {number(least)} and leapt up. On"
                 " samples that are nearly alike a component's density grows without end as its"
                 " scale collapses. Give the scale a lower bound (clamp, or softplus(...) + 1e-2)."
