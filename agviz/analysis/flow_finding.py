@@ -17,10 +17,10 @@ What is not finite, and what is zero, is unusual as such.
 from __future__ import annotations
 
 import math
-import statistics
 from operator import sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.median import median
 from agviz.analysis.outcome import Outcome
 from agviz.words.units import factor, plural
 
@@ -129,7 +129,7 @@ def _gone_far(
     by = list(map(sub, powers[1:], powers))
     yield
     moved = [size for size in map(abs, by) if size > 1e-9]
-    usual = statistics.median(moved) if len(moved) >= _FEW_STEPS else 0.0
+    usual = median(moved) if len(moved) >= _FEW_STEPS else 0.0
     if far <= 2 * usual * math.sqrt(len(moved)):
         return None
     yield

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ast
 import math
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import called_name, own_name, parsed, values_named
 from agviz.analysis.evidence import base_name
 from agviz.analysis.measures import number
+from agviz.analysis.median import median
 from agviz.analysis.steps.finding import StepFinding, listed
 
 if TYPE_CHECKING:

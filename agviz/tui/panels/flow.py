@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from agviz.analysis.flow_steps import StepWidths
+from agviz.analysis.median import median
 from agviz.analysis.outcome import Outcome
 from agviz.tui.panels.line_list import LineList
 from agviz.tui.panels.panel import Panel
@@ -305,7 +305,7 @@ class FlowHistory(Panel):
         if not finite:
             return [first]
         least, most = min(finite, key=finite.__getitem__), max(finite, key=finite.__getitem__)
-        middle = statistics.median(finite.values())
+        middle = median(finite.values())
         text = f"  median {middle:.3g}, least {finite[least]:.3g} in #{self._names[least]},"
         text += f" most {finite[most]:.3g} in #{self._names[most]}"
         first.append(Span(text, "number"))
