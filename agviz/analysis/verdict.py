@@ -42,6 +42,7 @@ from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.steps.axes import one_step_of_two_ways
+from agviz.analysis.steps.broken_rule import BROKEN, broken_rule
 from agviz.analysis.steps.gradientless import never_reached
 from agviz.analysis.steps.signs import signs
 from agviz.analysis.steps.stuck import STUCK
@@ -51,12 +52,13 @@ from agviz.analysis.steps.unused_names import unused_name
 from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
 from agviz.analysis.zero_derivative import zero_derivative
+from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
 from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from agviz.analysis.explanation import Explanation
     from agviz.analysis.failure import Failure
@@ -89,6 +91,14 @@ _MAY_BE_MEANT: Final = (
     one_derivative,
 )
 """What is said and not judged, where nothing else was found."""
+_WRITTEN_SO: Final = (
+    normalised_twice,
+    mixed_axes,
+    softmax_axis,
+    trained_advantage,
+    detached_statistics,
+)
+"""What is judged by how the forward is written."""
 _FEW: Final = 3
 """Losses, the first and the last, that are compared."""
 _WORSE: Final = 3.0
@@ -101,6 +111,7 @@ Basis: TypeAlias = (
     " | Saturation | NoProgress | NoUse"
 )
 """What a verdict is made of, besides gradients that are not finite."""
+_Rule: TypeAlias = "Callable[[Trace], Basis | None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +177,7 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
         elif shut is not None:
             found = [of_failure(shut, trace), *found]
     if not found and graph_task is None:
-        may_be_meant = next(filter(None, (rule(trace) for rule in _MAY_BE_MEANT)), None)
-        found = [of_failure(may_be_meant, trace, Outcome.CANT_TELL)] if may_be_meant else []
+        found = sorted(_asked(_MAY_BE_MEANT, trace, Outcome.CANT_TELL), key=_is_broken)[:1]
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)
@@ -237,6 +247,11 @@ def _rank(verdict: Verdict) -> tuple[bool, bool]:
     return not verdict.is_found, getattr(verdict.basis, "kind", "") == READ_ONLY
 
 
+def _is_broken(verdict: Verdict) -> bool:
+    """Whether it is of a rule that raised."""
+    return getattr(verdict.basis, "kind", "") == BROKEN
+
+
 def _is_repeated(verdict: Verdict) -> bool:
     """Whether it is of work that is done more often than needed, and of no values."""
     return isinstance(verdict.basis, Recomputed | RepeatedBackward | RepeatedCalls)
@@ -258,16 +273,25 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield from _around_passes(trace, wrong)
     yield from _of_steps_and_values(trace, graph_task)
     if graph_task is None:
-        rules = (
-            *(normalised_twice, mixed_axes, softmax_axis, trained_advantage),
-            detached_statistics,
-        )
-        written_so = filter(None, (rule(trace) for rule in rules))
-        yield from (of_failure(each, trace) for each in written_so)
+        yield from _asked(_WRITTEN_SO, trace, Outcome.FOUND)
         yield from (of_failure(each, trace) for each in growth(trace))
     slow = slow_shape(trace, graph_task)
     if slow is not None:
         yield of_failure(slow, trace)
+
+
+def _asked(rules: Iterable[_Rule], trace: Trace, outcome: Outcome) -> Iterator[Verdict]:
+    """What each of these rules finds that finds something; a rule that raises is said to have."""
+    for rule in rules:
+        try:
+            found = rule(trace)
+        except AgvizError:
+            raise
+        except Exception as error:  # noqa: BLE001 - what other rules found is not lost by it
+            yield of_failure(broken_rule(error), trace, Outcome.CANT_TELL)
+            continue
+        if found is not None:
+            yield of_failure(found, trace, outcome)
 
 
 def _of_steps_and_values(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
@@ -280,7 +304,10 @@ def _of_steps_and_values(trace: Trace, graph_task: int | None) -> Iterator[Verdi
     consequences = min(
         (found.first_pass for found in steps if found.first_pass is not None), default=_NEVER
     )
-    of_steps = [of_failure(found, trace) for found in steps]
+    of_steps = [
+        of_failure(found, trace, Outcome.CANT_TELL if found.kind == BROKEN else Outcome.FOUND)
+        for found in steps
+    ]
     of_values = []
     if lost is not None and lost.graph_task < consequences:
         of_values.append(of_failure(lost, trace))

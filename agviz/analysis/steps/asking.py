@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -80,11 +81,15 @@ from agviz.analysis.steps import (
     weightless,
     wrapping,
 )
+from agviz.analysis.steps.broken_rule import broken_rule
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.zero_derivative import second_derivatives
+from agviz.errors import AgvizError
 from agviz.words.units import backward_passes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.reader import Trace
 
@@ -119,6 +124,28 @@ _WITHOUT_EFFECT: Final = _OF_A_PART.difference(
 """Those of them that make no loss grow, and nothing NaN."""
 
 
+class _Asking:
+    """Asks rules about the steps of a run; one that raises is put among the broken ones."""
+
+    def __init__(self, run: RunSteps) -> None:
+        self._run = run
+        self.broken: list[StepFinding] = []
+
+    def __call__(self, *rules: Callable[[RunSteps], Iterable[StepFinding]]) -> list[StepFinding]:
+        """What the first of these rules finds that finds anything."""
+        for rule in rules:
+            try:
+                found = list(rule(self._run))
+            except AgvizError:
+                raise
+            except Exception as error:  # noqa: BLE001 - what other rules found is not lost by it
+                self.broken.append(broken_rule(error))
+                continue
+            if found:
+                return found
+        return []
+
+
 def found_in_steps(trace: Trace) -> list[StepFinding]:
     """What is wrong with the steps of a run; empty where only some passes were chosen.
 
@@ -139,129 +166,122 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
 
 def _found(trace: Trace) -> list[StepFinding]:
     run = RunSteps(trace)
-    early = list(scaling.unscaled_too_early(run))
-    restored = list(restoring.restores_nothing(run))
-    held = list(holding.holding(run))
+    ask = _Asking(run)
+    early = ask(scaling.unscaled_too_early)
+    restored = ask(restoring.restores_nothing)
+    held = ask(holding.holding)
     if not any(one.kind == "replaced" for one in held):
-        held = list(holding.held_instead(run)) or held
+        held = ask(holding.held_instead) or held
     causes = [
-        *idling.idle(run),
+        *ask(idling.idle),
         *(
             early
-            or list(clearing.cleared(run))
-            or list(clearing.kept(run))
-            or ([] if held else list(clearing.kept_in_part(run)))  # what it holds no longer
-            or list(clearing.kept_by_hand(run))
-            or list(clearing.kept_within(run))
-            or clearing.mixed(run)
+            or ask(clearing.cleared, clearing.kept)
+            or ([] if held else ask(clearing.kept_in_part))  # what it holds no longer
+            or ask(clearing.kept_by_hand, clearing.kept_within, clearing.mixed)
         ),
-        *clearing.given_back(run),
-        *(() if early else discarding.thrown_away(run)),
-        *following.follows_another(run),
+        *ask(clearing.given_back),
+        *([] if early else ask(discarding.thrown_away)),
+        *ask(following.follows_another),
         *held,
-        *making.made_in_forward(run),
-        *holding.held_twice(run),
-        *mistaken.flagged(run),
-        *freezing.frozen(run),
-        *freezing.moved_though_frozen(run),
-        *prefixes.frozen_by_prefix(run),
-        *modes.stayed(run),
-        *modes.stayed_by_nodes(run),
-        *modes.frozen_in_training(run),
-        *mistaken.sharing(run),
-        *mistaken.swapped(run),
-        *mistaken.undetached(run),
-        *mistaken.without_statistics(run),
-        *mistaken.counting_nothing(run),
-        *(list(hooking.written(run)) or looking.looking(run)),
-        *binding.read_late(run),
-        *ungiven.ungiven(run),
-        *kept_on_class.kept_on_class(run),
-        *reordering.reordered(run),
-        *(list(rates.rates(run)) or stuck.stuck(run)),
-        *decaying.decaying(run),
-        *([] if restored else decaying.multiplied(run)),
-        *rebinding.rebound(run),
-        *permuting.permuted(run),
-        *(list(labels.mislabelled(run)) or labels.of_hinge(run)),
-        *options.written_options(run),
-        *options.outweighed(run),
-        *options.swallowed(run),
-        *averaging.averaged(run),
-        *by_hand.without_sign(run),
-        *by_hand.stepped_up(run),
-        *signs.penalties(run),
-        *signs.unclipped_surrogates(run),
-        *returns.of_the_past(run),
-        *aliasing.aliases(run),
-        *alike.begun_alike(run),
-        *axes.all_with_all(run),
-        *axes.last_of_samples(run),
-        *axes.over_samples(run),
-        *viewing.written_views(run),
-        *statements.hidden_writes(run),
-        *statements.thrown_away_results(run),
-        *overwriting.overwritten(run),
-        *statements.no_options(run),
-        *statements.first_turn(run),
-        *statements.first_batch(run),
-        *remaking.made_anew(run),
-        *remaking.left_behind(run),
-        *remaking.schedules_anew(run),
-        *unstepped.unstepped(run),
-        *adding.left_in_groups(run),
-        *repeating.stepped_again(run),
-        *repeated_modules.repeated_modules(run),
-        *wrapping.wrapped_again(run),
-        *inverting.inverted(run),
-        *(restored or loading.without_copy(run)),
-        *loading.of_nothing(run),
-        *restoring.pulled_back(run),
-        *still.still(run),
-        *unread.unread(run),
-        *spoiling.never_steps(run),
-        *climbing.climbing(run),
-        *collapsing.collapsing(run),
-        *undoing.set_back(run),
-        *(
-            list(undoing.shrunk(run))
-            or list(unscaled_losses.scaled_in_part(run))
-            or creeping.creeping(run)
-        ),
-        *scaling.stepped_while_scaled(run),
-        *undoing.unclipped(run),
-        *weighing.unequal(run),
-        *weighing.after_mean(run),
-        *weightless.weightless(run),
-        *batching.of_whole_batch(run),
-        *penalising.norm_of_parts(run),
-        *sampling.in_pixels(run),
-        *(list(twice.same_derivative(run)) or twice.summed_derivative(run)),
-        *summing.without_gradient(run),
-        *drawing_samples.drawn(run),
-        *seeding.seeded_again(run),
-        *dropping.lost(run),
-        *dropping.rows_replaced(run),
-        *(list(dropping.alone(run)) or dropping.signs_only(run)),
-        *dropping.mean_of_norm(run),
-        *dropping.swapped_bounds(run),
-        *amplifying.amplified(run),
-        *(list(dropping.always(run)) or evaluating.left_on(run)),
-        *dividing.divided_again(run),
-        *scores.scores_given(run),
-        *below_zero(run),
-        *second_derivatives(run),
+        *ask(making.made_in_forward),
+        *ask(holding.held_twice),
+        *ask(mistaken.flagged),
+        *ask(freezing.frozen),
+        *ask(freezing.moved_though_frozen),
+        *ask(prefixes.frozen_by_prefix),
+        *ask(modes.stayed),
+        *ask(modes.stayed_by_nodes),
+        *ask(modes.frozen_in_training),
+        *ask(mistaken.sharing),
+        *ask(mistaken.swapped),
+        *ask(mistaken.undetached),
+        *ask(mistaken.without_statistics),
+        *ask(mistaken.counting_nothing),
+        *ask(hooking.written, looking.looking),
+        *ask(binding.read_late),
+        *ask(ungiven.ungiven),
+        *ask(kept_on_class.kept_on_class),
+        *ask(reordering.reordered),
+        *ask(rates.rates, stuck.stuck),
+        *ask(decaying.decaying),
+        *([] if restored else ask(decaying.multiplied)),
+        *ask(rebinding.rebound),
+        *ask(permuting.permuted),
+        *ask(labels.mislabelled, labels.of_hinge),
+        *ask(options.written_options),
+        *ask(options.outweighed),
+        *ask(options.swallowed),
+        *ask(averaging.averaged),
+        *ask(by_hand.without_sign),
+        *ask(by_hand.stepped_up),
+        *ask(signs.penalties),
+        *ask(signs.unclipped_surrogates),
+        *ask(returns.of_the_past),
+        *ask(aliasing.aliases),
+        *ask(alike.begun_alike),
+        *ask(axes.all_with_all),
+        *ask(axes.last_of_samples),
+        *ask(axes.over_samples),
+        *ask(viewing.written_views),
+        *ask(statements.hidden_writes),
+        *ask(statements.thrown_away_results),
+        *ask(overwriting.overwritten),
+        *ask(statements.no_options),
+        *ask(statements.first_turn),
+        *ask(statements.first_batch),
+        *ask(remaking.made_anew),
+        *ask(remaking.left_behind),
+        *ask(remaking.schedules_anew),
+        *ask(unstepped.unstepped),
+        *ask(adding.left_in_groups),
+        *ask(repeating.stepped_again),
+        *ask(repeated_modules.repeated_modules),
+        *ask(wrapping.wrapped_again),
+        *ask(inverting.inverted),
+        *(restored or ask(loading.without_copy)),
+        *ask(loading.of_nothing),
+        *ask(restoring.pulled_back),
+        *ask(still.still),
+        *ask(unread.unread),
+        *ask(spoiling.never_steps),
+        *ask(climbing.climbing),
+        *ask(collapsing.collapsing),
+        *ask(undoing.set_back),
+        *ask(undoing.shrunk, unscaled_losses.scaled_in_part, creeping.creeping),
+        *ask(scaling.stepped_while_scaled),
+        *ask(undoing.unclipped),
+        *ask(weighing.unequal),
+        *ask(weighing.after_mean),
+        *ask(weightless.weightless),
+        *ask(batching.of_whole_batch),
+        *ask(penalising.norm_of_parts),
+        *ask(sampling.in_pixels),
+        *ask(twice.same_derivative, twice.summed_derivative),
+        *ask(summing.without_gradient),
+        *ask(drawing_samples.drawn),
+        *ask(seeding.seeded_again),
+        *ask(dropping.lost),
+        *ask(dropping.rows_replaced),
+        *ask(dropping.alone, dropping.signs_only),
+        *ask(dropping.mean_of_norm),
+        *ask(dropping.swapped_bounds),
+        *ask(amplifying.amplified),
+        *ask(dropping.always, evaluating.left_on),
+        *ask(dividing.divided_again),
+        *ask(scores.scores_given),
+        *ask(below_zero),
+        *ask(second_derivatives),
     ]
     if not any(found.kind in {"replaced", "unregistered", "frozen"} for found in causes):
-        causes += gradientless.without_gradient(run)
-    causes = uncalled.uncalled(run, causes)
+        causes += ask(gradientless.without_gradient)
+    causes = ask(functools.partial(uncalled.uncalled, others=causes)) or causes
     causes.sort(key=lambda found: found.kind in _OF_A_PART)
     if any(found.kind not in _WITHOUT_EFFECT for found in causes):
-        return causes
-    trends = [*scales.unscaled(run)] or [*falling.plunging(run)] or [*diverging.diverging(run)]
-    trends = trends or [*falling.falling(run)]
-    trends = trends or [*exploding.exploding(run)]
-    return [*(trends or [*spoiling.spoilt(run)] or spoiling.buffers(run)), *causes]
+        return [*causes, *ask.broken]
+    trends = ask(scales.unscaled, falling.plunging, diverging.diverging, falling.falling)
+    trends = trends or ask(exploding.exploding, spoiling.spoilt, spoiling.buffers)
+    return [*trends, *causes, *ask.broken]
 
 
 def note_on_steps(trace: Trace) -> str:
