@@ -124,6 +124,7 @@ def said(path: Path, model: nn.Module, validation: Callable[[nn.Module], None]) 
         return verdicts(trace)[0]
 
 
+@pytest.mark.slow_but_one_in(2)
 @pytest.mark.parametrize(
     ("model", "validation", "words"),
     [
@@ -142,6 +143,7 @@ def test_what_eval_does_not_reach_is_named(
     assert words in found.paragraph
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("model", "validation"),
     [

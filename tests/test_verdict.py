@@ -528,7 +528,7 @@ def _pass(kind: str, model: nn.Module) -> None:
 
 
 @settings(
-    max_examples=settings().max_examples // 20,
+    max_examples=settings().max_examples // 40,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
