@@ -47,6 +47,13 @@ TWICE_IN_GROUPS += "torch.optim.SGD([{'params': list(model.parameters())}, group
 TOO_OFTEN = SCALED + "cycle = torch.optim.lr_scheduler.OneCycleLR(first, 0.1, total_steps=2)\n"
 TOO_OFTEN += "first.step()\nfor _ in range(3):\n    cycle.step()\n"
 NO_GRADIENT = SCALED + "print(sum(p.grad.norm() for p in other.parameters()))\n"
+BOUND_ANEW = """
+import torch
+w = torch.zeros(3, requires_grad=True)
+for _ in range(2):
+    (w - 1).square().sum().backward()
+    w = w - 0.1 * w.grad
+"""
 A_NUMBER = SCALED + "loss = model(torch.ones(2, 4)).mean().item()\nloss.backward()\n"
 A_METHOD = SCALED + "torch.optim.SGD(other.parameters, 0.1)\n"
 ANOTHER_WAY = """
@@ -92,7 +99,6 @@ def _verdict(program: str, folder: Path, *options: str) -> Verdict:
 
 
 @pytest.mark.slow_but_one_in(6)
-@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("program", "options", "heading", "words"),
     [
@@ -111,6 +117,8 @@ def _verdict(program: str, folder: Path, *options: str) -> Verdict:
         (TWICE_IN_GROUPS, (), "given parameters twice", "belongs to one group"),
         (TOO_OFTEN, (), "more often than it was made for", "total_steps"),
         (NO_GRADIENT, (), ".grad is None where it is read", "if p.grad is not None"),
+        (BOUND_ANEW, (), "no leaf was read", "w -= rate * w.grad"),
+        (BOUND_ANEW, ("--check-forward",), "no leaf was read", "Tensor.sub gave"),
         (A_NUMBER, (), "backward was called on a number", ".item()"),
         (A_METHOD, (), "given a method in place of parameters", "model.parameters()"),
         (ANOTHER_WAY, (), "CheckpointError", "ran otherwise when it was computed anew"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.analysis.code_search import nodes_beside
+from agviz.analysis.nonleaf_gradient import nonleaf_gradient
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.untrained import untrained
@@ -13,7 +16,7 @@ from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from agviz.traces.reader import Trace
-    from agviz.traces.rows import ForwardOpRow
+    from agviz.traces.rows import ForwardOpRow, Frame
 
 
 _GRADIENT: Final = r"\.grad\b(?!\()"
@@ -250,6 +253,8 @@ def program_error(trace: Trace) -> StepFinding | None:
     )
     if known is None or is_of_pass:
         return None
+    if known.line == _GRADIENT and (of_no_leaf := _of_no_leaf(trace, frame)) is not None:
+        return of_no_leaf
     view = _view(trace) if known.is_view else None
     made = (
         "" if view is None or view.line is None else f"{view.name} at {view.line} made the view. "
@@ -266,6 +271,34 @@ def program_error(trace: Trace) -> StepFinding | None:
             *(f"at {frame}" for frame in stack if not frame.hidden),
         ),
     )
+
+
+def _of_no_leaf(trace: Trace, frame: Frame | None) -> StepFinding | None:
+    """What is said of a gradient read of no leaf: by the forward, else by how the line is written.
+
+    None: nothing shows that it is one.
+    """
+    recorded = nonleaf_gradient(trace)
+    if recorded is not None or frame is None:
+        return recorded
+    for node in nodes_beside(trace, frame):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value, lineno=line) if (
+                line == frame.line
+                and any(ast.unparse(each) == f"{name}.grad" for each in ast.walk(value))
+            ):
+                return StepFinding(
+                    kind="no leaf",
+                    heading="the gradient of a tensor that is no leaf was read: it stays None",
+                    frame=frame,
+                    paragraph=(
+                        f"{name} = ... makes a new tensor and gives the name to that; torch puts"
+                        " gradients into leaves only, so that the next turn finds None. Write into"
+                        f" the old one, under torch.no_grad(): {name} -= rate * {name}.grad, then"
+                        f" {name}.grad = None; or take an optimizer."
+                    ),
+                )
+    return None
 
 
 def _view(trace: Trace) -> ForwardOpRow | None:
