@@ -158,7 +158,7 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     for tree in {id(tree): tree for _, tree in lines}.values():
         if (
             any(takes_from(node, name, _TAKING) for node in ast.walk(tree))
-            or _times_made(tree, name) > 1
+            or _times_made(tree, holder.name) > 1
         ):
             return None
         if is_kept and _is_read(tree, name):
@@ -171,7 +171,8 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
 
 
 def _times_made(tree: ast.Module, name: str) -> int:
-    """How often a variable or attribute of this name is given a value."""
+    """How often a variable, or an attribute of ``Class.attribute``, is given a value."""
+    owner, _, name = name.rpartition(".")
     targets = (
         target
         for node in ast.walk(tree)
@@ -180,7 +181,7 @@ def _times_made(tree: ast.Module, name: str) -> int:
         for target in (each.elts if isinstance(each, ast.Tuple) else [each])
     )
     return sum(
-        not isinstance(target, ast.Subscript) and container_name(target) == name
+        isinstance(target, ast.Attribute if owner else ast.Name) and container_name(target) == name
         for target in targets
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at
+from agviz.analysis.code_search import called_name, line_at, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding, listed, names_of, parameters
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.source_calls import freezing
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _LEAST: Final = 3
 """Steps from which a rule is drawn."""
+_COPIES: Final = frozenset({"Variable", "tensor"})
+"""Functions of torch that make a tensor of values, without their graphs."""
 
 
 def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
@@ -32,7 +34,8 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
         )
         is_still = frozen and each.is_told_once and 2 * len(named) >= len(each.held)
         through = _written_through(run) if is_without and not frozen else None
-        is_without = is_without and bool(others or through)
+        leaf = _new_leaf(run) if is_without and not frozen and through is None else None
+        is_without = is_without and bool(others or through or leaf)
         least = 2 if is_without else _LEAST
         if not named or len(each.steps) < least or not (is_still or is_without):
             continue
@@ -47,6 +50,17 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
             remedy = (
                 "What is computed of these parameters is lost there. To use it as a weight, call"
                 " torch.func.functional_call, or the function itself, as F.linear(x, weight)."
+            )
+        if leaf is not None:
+            line = leaf
+            why = (
+                "this line makes a new tensor of values, which have no graph, and backward ends"
+                " there"
+            )
+            remedy = (
+                "Combine the tensors themselves (torch.stack, a sum). Where a loss requires no"
+                " gradient, setting requires_grad does not bring its graph back: look for what cut"
+                " it off (detach(), item(), numpy(), argmax, no_grad)."
             )
         if frozen:
             by = "" if line is None else f" (requires_grad is False since line {line.line})"
@@ -75,6 +89,42 @@ def _written_through(run: RunSteps) -> Frame | None:
         and any(isinstance(each, ast.Call) for each in ast.walk(node.value))
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _new_leaf(run: RunSteps) -> Frame | None:
+    """The one line of what ran that makes of values a tensor that requires a gradient; or None."""
+    losses = {
+        ast.unparse(node.func.value)
+        for file in user_files(run.trace)
+        for _, node in nodes_of(run.trace, file)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+    }
+    found = {
+        line_at(run.trace, file, statement.lineno, function)
+        for file, function, statement in run.statements()
+        if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr)
+        and any(_makes_leaf(node, losses) for node in ast.walk(statement))
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _makes_leaf(node: ast.AST, losses: set[str]) -> bool:
+    """Whether a node makes a tensor that requires a gradient, of values that are computed."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=of, attr="requires_grad_"), args=[]):
+            return isinstance(of, ast.Call) or ast.unparse(of) in losses
+        case ast.Assign(
+            targets=[ast.Attribute(value=of, attr="requires_grad")],
+            value=ast.Constant(value=True),
+        ):
+            return ast.unparse(of) in losses
+        case ast.Call(args=[values, *_], keywords=words) if called_name(node) in _COPIES:
+            return any(
+                word.arg == "requires_grad" and ast.unparse(word.value) == "True" for word in words
+            ) and any(isinstance(each, ast.Name | ast.Call) for each in ast.walk(values))
+    return False
 
 
 def never_reached(trace: Trace) -> StepFinding | None:
