@@ -44,6 +44,26 @@ class Deep(nn.Sequential):
         super().__init__(*(nn.Sequential(layer, nn.ReLU()) for layer in layers), nn.Linear(16, 1))
 
 
+class Springs(nn.Module):
+    """Masses between springs whose stiffness is learnt, by steps in time of size ``step``."""
+
+    def __init__(self, step: float) -> None:
+        super().__init__()
+        self.log_stiffness = nn.Parameter(torch.full((17,), 3.5))
+        self.step = step
+
+    def forward(self, x: Tensor) -> Tensor:
+        speed, stiffness = torch.zeros_like(x), self.log_stiffness.exp()
+        path = []
+        for _ in range(36):
+            stretch = nn.functional.pad(x, (1, 1)).diff(dim=1)
+            tension = stiffness * stretch  # again
+            force = tension.diff(dim=1) - 0.4 * speed
+            x, speed = x + self.step * speed, speed + self.step * force
+            path.append(x)
+        return torch.stack(path)
+
+
 def trained(
     path: Path,
     model: nn.Module,
@@ -79,6 +99,19 @@ def test_so_is_depth(tmp_path: Path) -> None:
     found = trained(tmp_path / "t.agviz", Deep(), 1e-3)
     assert found.heading.startswith("the gradient explodes: it grows ")
     assert "multiply by" not in found.paragraph
+
+
+def test_steps_in_time_beyond_the_limit_of_stability_are_no_weights_that_are_too_large(
+    tmp_path: Path,
+) -> None:
+    found = stepped(tmp_path / "t.agviz", Springs(0.08))
+    assert found.heading.startswith("the gradient explodes: it grows ")
+    assert found.source.endswith("# again")
+    assert "limit of stability" in found.paragraph
+    assert "smaller weights" not in found.paragraph
+    assert len(f"{found.heading} {found.paragraph}".split()) <= 120
+    steady = stepped(tmp_path / "u.agviz", Springs(0.01))
+    assert not steady.heading.startswith("the gradient explodes")
 
 
 def test_one_that_keeps_their_size_is_no_explosion(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ _EXPLODED: Final = 1e3
 _EXPLODED_THROUGHOUT: Final = 1e6
 """The same, before any step, where everything stays finite."""
 _PRODUCTS: Final = frozenset({"Bmm", "Mm", "Mul", "SparseMm"})
+_ELEMENTWISE: Final = "Mul"
 _CLIPPED: Final = 10.0
 """So much less the step may have found: more were taken away in between."""
 _MOST_LEAVES: Final = 200
@@ -100,6 +101,13 @@ def explosion(
         " between the steps, or use gates (GRU, LSTM); clip_grad_norm_ before each step bounds what"
         " is left."
     )
+    if not again and base_name(grown.node.short_name) == _ELEMENTWISE:
+        remedy = (
+            "No layer's weights are multiplied there, but element by element. Steps in time"
+            " (x + dt * v) grow so where dt is beyond the limit of stability: take smaller ones, or"
+            " an implicit scheme. Else bound the factor (sigmoid, tanh). Clipping gradients does"
+            " not mend that."
+        )
     is_by_constants = not again and _is_by_constants(flow, grown.node)
     if is_by_constants:
         remedy = (
