@@ -118,6 +118,21 @@ def targets_of(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> list[ast.exp
     return node.targets if isinstance(node, ast.Assign) else [node.target]
 
 
+def elements(node: ast.expr) -> list[ast.expr]:
+    """The parts of a tuple or list that is written out; anything else by itself."""
+    return node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+
+
+def bindings(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What a statement assigns to, and what it assigns: of ``a, b = x, y`` one by one."""
+    for target in targets_of(node):
+        match target, node.value:
+            case ast.Tuple(elts=names), ast.Tuple(elts=values) if len(names) == len(values):
+                yield from zip(names, values, strict=True)
+            case _, ast.expr() as value:
+                yield target, value
+
+
 def own_name(node: ast.expr) -> str:
     """The last name of a variable, an attribute or an entry: ``lr`` of ``args.lr``; or empty."""
     match node:
@@ -131,9 +146,11 @@ def own_name(node: ast.expr) -> str:
 def values_assigned(trace: Trace, file: str, written: str) -> list[ast.expr]:
     """What a file assigns to what is written so, in the order of its text."""
     return [
-        node.value
+        value
         for _, node in nodes_of(trace, file)
-        if isinstance(node, ast.Assign) and written in map(ast.unparse, node.targets)
+        if isinstance(node, ast.Assign)
+        for target, value in bindings(node)
+        if ast.unparse(target) == written
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import ADDING, container_name, line_at, parsed
+from agviz.analysis.code_search import ADDING, container_name, elements, line_at, parsed
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
@@ -185,16 +185,11 @@ def carried_variable(source: Sequence[str], made: Frame) -> str:
         ast.unparse(target)
         for each in (() if scope is None else _statements(scope))
         if isinstance(each, ast.Assign) and _holds(each, made.line)
-        for target in _targets(each)
+        for written in each.targets
+        for target in elements(written)
         if ast.unparse(target) in {ast.unparse(node) for node in _values(each.value)}
     }
     return found.pop() if len(found) == 1 else ""
-
-
-def _targets(statement: ast.Assign) -> Iterator[ast.expr]:
-    """The variables and attributes among what a statement assigns to."""
-    for target in statement.targets:
-        yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
 
 
 def _values(value: ast.expr) -> Iterator[ast.expr]:

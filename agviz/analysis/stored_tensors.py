@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from agviz.analysis.code_search import (
     ADDING,
     container_name,
+    elements,
     only_call,
     parsed,
     takes_from,
@@ -178,7 +179,7 @@ def _times_made(tree: ast.Module, name: str) -> int:
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for each in targets_of(node)
-        for target in (each.elts if isinstance(each, ast.Tuple) else [each])
+        for target in elements(each)
     )
     return sum(
         isinstance(target, ast.Attribute if owner else ast.Name) and container_name(target) == name

@@ -41,10 +41,10 @@ from agviz.analysis.source import source_line
 from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
-from agviz.analysis.steps.axes import one_step_of_two_ways
 from agviz.analysis.steps.broken_rule import BROKEN, broken_rule
 from agviz.analysis.steps.gradientless import never_reached
 from agviz.analysis.steps.signs import signs
+from agviz.analysis.steps.steps_first import one_step_of_two_ways
 from agviz.analysis.steps.stuck import STUCK
 from agviz.analysis.steps.summing import constant_derivative
 from agviz.analysis.steps.twice import one_derivative

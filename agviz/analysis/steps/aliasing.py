@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, line_at, nodes_of, user_files
+from agviz.analysis.code_search import called_name, elements, line_at, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _into_loss(nodes: Sequence[ast.AST], models: set[str]) -> set[str]:
         used = [
             each
             for each in assigned
-            if not wanted.isdisjoint(ast.unparse(t) for one in each.targets for t in _parts(one))
+            if not wanted.isdisjoint(ast.unparse(t) for one in each.targets for t in elements(one))
         ]
         wanted |= {
             name.id for each in used for name in ast.walk(each.value) if isinstance(name, ast.Name)
@@ -123,10 +123,6 @@ def _into_loss(nodes: Sequence[ast.AST], models: set[str]) -> set[str]:
         if isinstance(call, ast.Call) and ast.unparse(call.func) in models
     }
     return {name for name, _ in found} if len({is_cut for _, is_cut in found}) > 1 else set()
-
-
-def _parts(target: ast.expr) -> Sequence[ast.expr]:
-    return target.elts if isinstance(target, ast.Tuple) else [target]
 
 
 def _cuts(node: ast.AST) -> bool:

@@ -12,7 +12,7 @@ import ast
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, nodes_of, targets_of, user_files
+from agviz.analysis.code_search import elements, line_at, nodes_of, targets_of, user_files
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _written(forward: ast.FunctionDef, owner: str) -> Iterator[tuple[str, int]]:
         if not isinstance(node, ast.Assign):
             continue
         for target in targets_of(node):
-            for one in target.elts if isinstance(target, ast.Tuple) else [target]:
+            for one in elements(target):
                 name = ast.unparse(one)
                 is_of_class = isinstance(one, ast.Attribute) and ast.unparse(one.value) == owner
                 if is_of_class or name in shared:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import (
     called_name,
     container_name,
+    elements,
     line_at,
     parsed,
     user_files,
@@ -182,10 +183,6 @@ def _would_train(
         isinstance(node, ast.Assign)
         and node.lineno in lines
         and node.lineno < first.lineno
-        and any(ast.unparse(to) in names for target in node.targets for to in _elements(target))
+        and any(ast.unparse(to) in names for target in node.targets for to in elements(target))
         for node in ast.walk(tree)
     )
-
-
-def _elements(target: ast.expr) -> list[ast.expr]:
-    return target.elts if isinstance(target, ast.Tuple) else [target]

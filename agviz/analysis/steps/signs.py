@@ -20,7 +20,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, nodes_by_function, nodes_of, user_files
+from agviz.analysis.code_search import (
+    bindings,
+    called_name,
+    nodes_by_function,
+    nodes_of,
+    user_files,
+)
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.values import all_given
@@ -269,19 +275,11 @@ def _single(nodes: Sequence[ast.AST]) -> dict[str, ast.expr]:
     values: dict[str, list[ast.expr]] = {}
     for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            for target, value in _pairs(node.targets[0], node.value):
+            for target, value in bindings(node):
                 values.setdefault(ast.unparse(target), []).append(value)
         elif isinstance(node, ast.AugAssign):
             values.setdefault(ast.unparse(node.target), []).extend([node.value] * 2)
     return {name: each[0] for name, each in values.items() if len(each) == 1}
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """``a, b = x, y`` one by one."""
-    match target, value:
-        case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
-            return list(zip(targets, values, strict=True))
-    return [(target, value)]
 
 
 def _summands(

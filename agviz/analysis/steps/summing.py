@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.code_search import (
     called_name,
     container_name,
+    elements,
     nodes_of,
     parsed,
     targets_of,
@@ -384,7 +385,7 @@ class _Texts:
         for where, target, value in self._bindings():
             if kind is ast.Name and where not in {function, "<module>"}:
                 continue
-            for number, to in enumerate(_elements(target)):
+            for number, to in enumerate(elements(target)):
                 if type(to) is not kind or container_name(to) != own:
                     continue
                 found = self._element(where, value, None if to is target else number)
@@ -431,7 +432,7 @@ class _Texts:
         """A value, or one of the several that it is; None: not seen."""
         if number is None:
             return [(function, value)]
-        values = _elements(value)
+        values = elements(value)
         if id(value) in self._graphless:
             return [(function, value)]
         if number < len(values) and len(values) > 1:
@@ -466,7 +467,7 @@ class _Texts:
         returned: list[tuple[str, ast.AST]] = []
         for inner in ast.walk(of):
             if isinstance(inner, ast.Return) and inner.value is not None:
-                values = _elements(inner.value)
+                values = elements(inner.value)
                 is_one = number is not None and len(values) > 1
                 if is_one and number is not None and number >= len(values):
                     return None
@@ -480,10 +481,6 @@ _COUNTS: Final = frozenset({"dim", "int", "len", "numel", "range", "size"})
 _NUMBERS: Final = ("math.", "np.", "numpy.")
 _ADDING_UP: Final = frozenset({"max", "min", "sum"})
 _OF_TORCH: Final = re.compile(r"(torch|nn|F)(\.\w+)*$")
-
-
-def _elements(node: ast.expr) -> list[ast.expr]:
-    return node.elts if isinstance(node, ast.Tuple) else [node]
 
 
 def _is_product(node: ast.AST) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, nodes_of, targets_of, user_files
+from agviz.analysis.code_search import bindings, called_name, nodes_of, user_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,9 +48,10 @@ class Values:
             if "." not in name and where not in {function, "<module>"}:
                 continue
             match node:
-                case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
-                    if name in map(ast.unparse, targets_of(node)):
-                        yield GivenValue(value, file, where)
+                case ast.Assign() | ast.AnnAssign():
+                    for target, value in bindings(node):
+                        if ast.unparse(target) == name:
+                            yield GivenValue(value, file, where)
                 case ast.Call(args=[ast.Constant(value=str() as buffer), value, *_]):
                     if called_name(node) == "register_buffer" and name == f"self.{buffer}":
                         yield GivenValue(value, file, where)
