@@ -159,3 +159,31 @@ def test_nothing_is_asked_of_passes_that_give_gradients_back(tmp_path: Path) -> 
             optimizer.step()
     with Trace.open(tmp_path / "t.agviz") as trace:
         assert not verdicts(trace)[0].is_found
+
+
+class Contacts(nn.Module):
+    """Layers that sum what comes from neighbours, of which each place has many."""
+
+    def __init__(self, *, is_mean: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(6))
+        self.out = nn.Linear(16, 1)
+        near = (torch.rand(40, 40) < 0.5).float()
+        self.register_buffer("near", near / near.sum(1, keepdim=True) if is_mean else near)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.expand(40, *x.shape).transpose(0, 1)
+        near = torch.as_tensor(self.near).expand(len(x), 40, 40)
+        for layer in self.layers:
+            h = h + torch.relu(near @ layer(h))
+        found: Tensor = self.out(h.mean(1))
+        return found
+
+
+def test_sums_over_neighbours_make_less_growth_a_fault(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    found = trained(tmp_path / "t.agviz", Contacts(is_mean=False), 1e-12)
+    assert found.heading.startswith("the gradient explodes: it grows ")
+    assert "divided by their number" in found.paragraph
+    mean = trained(tmp_path / "u.agviz", Contacts(is_mean=True), 1e-6)
+    assert not mean.is_found, mean.heading

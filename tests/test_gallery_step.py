@@ -26,12 +26,13 @@ CALLED = '\n\nif __name__ == "__main__":\n    torch.manual_seed(0)\n    kept = p
 KINDS = {
     "after the mean", "alike", "all with all", "always drops", "always skipped", "average", "axis",
     "bounds swapped", "buffer", "cleared", "clip undone", "clipped", "collapses", "cosine logits",
-    "data written", "decays", "diverges", "drawn", "falls", "first batch", "first turn", "flagged",
-    "follows another", "frozen", "frozen by name", "frozen, moved", "given back", "gradient unused",
-    "grid in pixels", "grows each step", "held instead", "held twice", "hidden write",
-    "hook writes", "horizon", "inverted", "kept", "kept on class", "labels", "late binding",
-    "left behind", "left in groups", "lost sums", "made anew", "made in forward", "mixed", "mode",
-    "multiplied", "never steps", "no gradient", "no option", "no statistics", "no way back",
+    "data written", "decays", "diverges", "drawn", "drawn once", "falls", "far for near",
+    "first batch", "first turn", "flagged", "follows another", "for the other", "frozen",
+    "frozen by name", "frozen, moved", "given back", "gradient unused", "grid in pixels",
+    "grows each step", "held instead", "held twice", "hidden write", "hook writes", "horizon",
+    "inverted", "kept", "kept on class", "labels", "late binding", "left behind", "left in groups",
+    "log for scale", "lost sums", "made anew", "made in forward", "mixed", "mode", "multiplied",
+    "never follows", "never steps", "no gradient", "no option", "no statistics", "no way back",
     "norm of parts", "not called", "not clipped", "not held", "not scaled", "not taken back",
     "nothing loaded", "one model", "one module", "only named", "option", "overwritten", "penalty",
     "piecewise linear", "rate 0", "rate falls", "rate infinite", "rate squared", "rebound",
@@ -40,7 +41,7 @@ KINDS = {
     "single values", "spoilt", "stepped again", "still", "still scaled", "stuck",
     "summed derivative", "swallowed", "swings", "thrown away", "too slow", "two orders",
     "undetached", "unfrozen", "unread", "unregistered", "unused result", "weighed", "weight 0",
-    "whole batch", "with itself", "wrapped again", "zero scores",
+    "whole batch", "with itself", "wrapped again", "wrong way", "zero scores",
 }  # fmt: skip
 
 

@@ -41,6 +41,8 @@ from agviz.analysis.source import source_line
 from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
+from agviz.analysis.steps.averaging import hardly_follows
+from agviz.analysis.steps.bootstrapping import past_the_end
 from agviz.analysis.steps.broken_rule import BROKEN, broken_rule
 from agviz.analysis.steps.gradientless import never_reached
 from agviz.analysis.steps.signs import signs
@@ -89,6 +91,8 @@ _MAY_BE_MEANT: Final = (
     one_linear_map,
     unused_name,
     one_derivative,
+    past_the_end,
+    hardly_follows,
 )
 """What is said and not judged, where nothing else was found."""
 _WRITTEN_SO: Final = (

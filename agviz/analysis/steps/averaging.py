@@ -22,16 +22,21 @@ from agviz.analysis.code_search import (
 )
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.reader import Trace
+    from agviz.traces.rows import Frame
 
     Shares = dict[str, float]
     """How much of what is in a sum."""
 
 _LEAST_OWN: Final = 0.1
+_HARDLY: Final = 0.99
+"""Of what an average was at first, that is left after all steps."""
+_LEAST_STEPS: Final = 30
 _SAME: Final = frozenset({"clone", "data", "detach", "float"})
 """What leaves numbers as they are."""
 _WEIGHTS: Final = ("parameters()", "state_dict()", "buffers()")
@@ -39,6 +44,45 @@ _WEIGHTS: Final = ("parameters()", "state_dict()", "buffers()")
 
 def averaged(run: RunSteps) -> Iterator[StepFinding]:
     """Averages with the wrong shares. Note [Shares]."""
+    for frame, own, shares in _averages(run):
+        said = _judged(own, shares)
+        if said is not None:
+            yield StepFinding(kind="average", heading=said[0], frame=frame, paragraph=said[1])
+
+
+def hardly_follows(trace: Trace) -> StepFinding | None:
+    """An average that holds next to nothing of what was trained yet; None: there is none.
+
+    It may be made for a longer run.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    if trace.meta.partial:
+        return None
+    run = RunSteps(trace.beginning)
+    steps = max((len(each.steps) for each in run.optimizers), default=0)
+    for frame, own, shares in _averages(run) if steps >= _LEAST_STEPS else ():
+        kept = shares.get(own, 0.0)
+        left = kept**steps
+        if _HARDLY <= left < 1 and math.isclose(sum(shares.values()), 1.0, rel_tol=0.01):
+            return StepFinding(
+                kind="hardly follows",
+                heading=f"after {steps:,} steps the average {own} still is {left:.1%} its start",
+                frame=frame,
+                paragraph=(
+                    f"It keeps {number(kept)} of itself at each update, and so goes back over some"
+                    f" {1 / (1 - kept):,.0f} steps: until then it is what the model was before"
+                    " training. In a longer run all is well; for this one, take a smaller share"
+                    f" to be kept, as min({number(kept)}, (1 + step) / (10 + step)), or begin"
+                    " averaging later."
+                ),
+            )
+    return None
+
+
+def _averages(run: RunSteps) -> Iterator[tuple[Frame, str, Shares]]:
+    """What loops over the weights of two models write to, and of which shares that is made."""
     for file in user_files(run.trace) if run.optimizers else ():
         tree = parsed(run.trace.source(file))
         for function, loop in with_functions(tree):
@@ -46,16 +90,8 @@ def averaged(run: RunSteps) -> Iterator[StepFinding]:
                 continue
             for node in ast.walk(loop) if function in run.running else ():
                 found = _of_statement(node, tree)
-                if found is None or not isinstance(node, ast.stmt):
-                    continue
-                said = _judged(*found)
-                if said is not None:
-                    yield StepFinding(
-                        kind="average",
-                        heading=said[0],
-                        frame=line_at(run.trace, file, node.lineno, function),
-                        paragraph=said[1],
-                    )
+                if found is not None and isinstance(node, ast.stmt):
+                    yield line_at(run.trace, file, node.lineno, function), *found
 
 
 def _is_of_two(loop: ast.For) -> bool:
@@ -113,6 +149,11 @@ def _of_statement(node: ast.AST, tree: ast.Module) -> tuple[str, Shares] | None:
             if more is not None:
                 shares = {name: share * by for name, share in more.items()}
                 shares[own] = shares.get(own, 0.0) + _number(factor, tree)
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(value=owner, attr="lerp_"), args=[value, weight])
+        ):
+            own, other, by = _name(owner), _name(value), _number(weight, tree)
+            shares = {own: 1 - by, other: by} if other else None
         case _:
             return None
     is_known = own and shares and all(map(math.isfinite, shares.values()))

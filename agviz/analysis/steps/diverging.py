@@ -7,6 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
+from agviz.analysis.code_search import line_at, nodes_of, user_files
 from agviz.analysis.gradient_flow import largest_factor
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps, Stepping
+    from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
 """Steps from which a rule is drawn."""
@@ -36,6 +38,12 @@ _RAISED: Final = 20.0
 """Times the first rate: more than what a warm-up from a tenth makes of it."""
 _RISING: Final = 0.75
 """Share of the passes from its least on in which it grows."""
+
+
+_SMALLER: Final = (
+    "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a tenth of"
+    " it only takes longer, look at the sign of the loss, and at targets that grow with the model."
+)
 
 
 def diverging(run: RunSteps) -> Iterator[StepFinding]:
@@ -70,6 +78,7 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         if change is None
         else (f"the largest step changed a parameter by {change:.3g} times its norm",)
     )
+    frame = each.made
     if _flips(each):
         heading = f"weight decay makes the weights of {each.name} grow in each step"
         why = (
@@ -80,10 +89,17 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         remedy = "Take a smaller weight_decay or learning rate."
     else:
         heading, why, remedy = _overshooting(run, each, rate)
+        summed = _sums(run)
+        if remedy == _SMALLER and summed is not None:
+            frame = summed
+            remedy = (
+                "This line asks for the sum (reduction='sum'): gradients grow with the number of"
+                " elements. Take the mean, or a learning rate so many times smaller."
+            )
     yield StepFinding(
         kind="diverges",
         heading=heading,
-        frame=each.made,
+        frame=frame,
         paragraph=f"{why}: {told}. {remedy}",
         evidence=evidence,
         first_pass=first,
@@ -127,12 +143,22 @@ def _overshooting(run: RunSteps, each: Stepping, rate: float | None) -> tuple[st
     return (
         f"training diverges: the loss grows from step to step of {each.name}{at}",
         "Most often such steps are too large, each overshoots more than the one before",
-        (
-            "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a"
-            " tenth of it only takes longer, look at the sign of the loss, and at targets that"
-            " grow with the model."
-        ),
+        _SMALLER,
     )
+
+
+def _sums(run: RunSteps) -> Frame | None:
+    """The one line that asks a loss for a sum; None: none does, or several do."""
+    lines = {
+        line_at(run.trace, file, node.lineno, function)
+        for file in user_files(run.trace)
+        for function, node in nodes_of(run.trace, file)
+        if isinstance(node, ast.Call)
+        and any(
+            word.arg == "reduction" and ast.unparse(word.value) == "'sum'" for word in node.keywords
+        )
+    }
+    return lines.pop() if len(lines) == 1 else None
 
 
 def _climbs(run: RunSteps, each: Stepping) -> bool:

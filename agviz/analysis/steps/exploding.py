@@ -22,6 +22,8 @@ _EXPLODED: Final = 1e3
 """Times its norm behind the loss: so far a gradient has grown that explodes."""
 _EXPLODED_THROUGHOUT: Final = 1e6
 """The same, before any step, where everything stays finite."""
+_EXPLODED_BY_CONSTANTS: Final = 1e4
+"""The same, where no weight is what it is multiplied by."""
 _PRODUCTS: Final = frozenset({"Bmm", "Mm", "Mul", "SparseMm"})
 _ELEMENTWISE: Final = "Mul"
 _CLIPPED: Final = 10.0
@@ -32,10 +34,13 @@ _MOST_READ: Final = 20_000
 
 
 class Explosion(NamedTuple):
-    """What is said of gradients that grew, and whether constants made them grow, not weights."""
+    """What is said of gradients that grew."""
 
     finding: StepFinding
     is_by_constants: bool
+    """Whether constants made them grow, not weights."""
+    is_less: bool
+    """Than weights that start too large have to make them grow."""
 
 
 def exploding(run: RunSteps) -> Iterator[StepFinding]:
@@ -60,7 +65,8 @@ def exploding(run: RunSteps) -> Iterator[StepFinding]:
         return
     then = f"before any step, and so it still does in backward pass {last}"
     found = explosion(run, each, first, gradient, then, _EXPLODED_THROUGHOUT)
-    if found is not None and (not is_clipped or found.is_by_constants):
+    found = found or explosion(run, each, first, gradient, then, _EXPLODED_BY_CONSTANTS)
+    if found is not None and (found.is_by_constants or not (is_clipped or found.is_less)):
         yield found.finding
 
 
@@ -126,7 +132,7 @@ def explosion(
         ),
         first_pass=run.first_wrong,
     )
-    return Explosion(finding, is_by_constants)
+    return Explosion(finding, is_by_constants, grown.last < _EXPLODED_THROUGHOUT * grown.first)
 
 
 def _is_by_constants(flow: GradientFlow, node: NodeRow) -> bool:

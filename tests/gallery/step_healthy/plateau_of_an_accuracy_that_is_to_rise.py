@@ -1,0 +1,25 @@
+"""A scheduler is given an accuracy, and knows that it is to rise."""
+
+import torch
+from torch import nn
+
+
+def _accuracy(model: nn.Module, x: torch.Tensor, labels: torch.Tensor) -> float:
+    with torch.no_grad():
+        return (model(x).argmax(1) == labels).float().mean().item()
+
+
+def program() -> None:
+    model = nn.Linear(5, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode="max", factor=0.2, patience=0
+    )
+    x = torch.randn(64, 5)
+    labels = (x[:, 0] > 0).long()
+    for _ in range(8):
+        loss = nn.functional.cross_entropy(model(x), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        plateau.step(_accuracy(model, x, labels))
