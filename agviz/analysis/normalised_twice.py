@@ -95,6 +95,11 @@ LOSSES: Final = (
         is_composed=True,
     ),
 )
+_OF_SCORES: Final = {loss.name: loss for loss in LOSSES if loss.expects == "logits"}
+_CLIPPED: Final = {
+    "cross_entropy": "No class can be made unlikely by a score below 0",
+    "binary_cross_entropy_with_logits": "No probability can be below 0.5",
+}
 _FUNCTIONAL: Final = "torch/nn/functional.py"
 _MOST_NODES: Final = 20_000
 """A larger graph is not read."""
@@ -117,6 +122,33 @@ def normalised_twice(trace: Trace) -> StepFinding | None:
                 found = graph.given_to(node, loss)
                 if found is not None:
                     return found
+    return None
+
+
+def clipped_scores(trace: Trace) -> StepFinding | None:
+    """A loss of the last pass whose scores come out of a ReLU; None: there is none.
+
+    It may learn all the same.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    for task in last_passes(trace, 1):
+        graph = _Graph(trace, task.id) if task.nodes <= _MOST_NODES else None
+        for node in range(task.nodes) if graph is not None else ():
+            for name, loss in _OF_SCORES.items():
+                found = None if graph is None else graph.relu_of(node, loss)
+                if found is not None:
+                    return StepFinding(
+                        kind="clipped scores",
+                        heading=f"{name} is given the output of a ReLU: no score is below 0",
+                        frame=found.frame,
+                        paragraph=(
+                            f"{_CLIPPED[name]}, and where scores are clipped no gradient comes"
+                            " back. Leave the ReLU out behind the last layer: the loss takes"
+                            " scores of any size. If none is to be below 0, all is well."
+                        ),
+                    )
     return None
 
 
@@ -167,15 +199,7 @@ class _Graph:
 
     def given_to(self, node: int, loss: Loss) -> StepFinding | None:
         """The probabilities that a loss was given as its first argument; None: none."""
-        below: int | None = node
-        if loss.is_composed:
-            is_one = _kind(self._names[node]) in loss.nodes
-            below = self._below(node, 1) if is_one else None
-        else:
-            for begins in loss.nodes:
-                if below is None or not self._names[below].startswith(begins):
-                    return None
-                below = _past_views(self._below(below), self._names.__getitem__, self._below)
+        below = self._argument(node, loss)
         found = probabilities(below, self._names.__getitem__, self._below)
         if found is None or (loss.name == "nll_loss" and self._is_meant(node)):
             return None
@@ -191,6 +215,26 @@ class _Graph:
             paragraph=loss.paragraph(found[1], place),
             evidence=(f"node {at.index} ({at.name}) leads to node {made.index} ({made.name})",),
         )
+
+    def relu_of(self, node: int, loss: Loss) -> NodeRow | None:
+        """The node of a ReLU that gave a loss its first argument; None: another one did."""
+        below = self._argument(node, loss)
+        below = _past_views(below, self._names.__getitem__, self._below)
+        is_relu = below is not None and _kind(self._names[below]) == "Relu"
+        return self._trace.node(self._task, below) if is_relu and below is not None else None
+
+    def _argument(self, node: int, loss: Loss) -> int | None:
+        """What gave a loss its first argument; None: the node is of no such loss."""
+        below: int | None = node
+        if loss.is_composed:
+            is_one = _kind(self._names[node]) in loss.nodes
+            below = self._below(node, 1) if is_one else None
+        else:
+            for begins in loss.nodes:
+                if below is None or not self._names[below].startswith(begins):
+                    return None
+                below = _past_views(self._below(below), self._names.__getitem__, self._below)
+        return below
 
     def _is_meant(self, node: int) -> bool:
         """Whether the program makes 1 - p of what ``nll_loss`` gives, -p."""

@@ -25,7 +25,7 @@ from agviz.analysis.moving_target import moving_target
 from agviz.analysis.no_progress import no_progress
 from agviz.analysis.no_use import NoUse, no_use
 from agviz.analysis.nonleaf_gradient import READ_ONLY, nonleaf_gradient
-from agviz.analysis.normalised_twice import normalised_twice
+from agviz.analysis.normalised_twice import clipped_scores, normalised_twice
 from agviz.analysis.outcome import Outcome
 from agviz.analysis.outside import outside
 from agviz.analysis.pass_marks import is_measured
@@ -44,7 +44,9 @@ from agviz.analysis.steps.asking import found_in_steps, note_on_steps
 from agviz.analysis.steps.averaging import hardly_follows
 from agviz.analysis.steps.bootstrapping import past_the_end
 from agviz.analysis.steps.broken_rule import BROKEN, broken_rule
+from agviz.analysis.steps.dropping_most import heavy_dropout
 from agviz.analysis.steps.gradientless import never_reached
+from agviz.analysis.steps.padding import padding_counted
 from agviz.analysis.steps.signs import signs
 from agviz.analysis.steps.steps_first import one_step_of_two_ways
 from agviz.analysis.steps.stuck import STUCK
@@ -93,6 +95,9 @@ _MAY_BE_MEANT: Final = (
     one_derivative,
     past_the_end,
     hardly_follows,
+    clipped_scores,
+    padding_counted,
+    heavy_dropout,
 )
 """What is said and not judged, where nothing else was found."""
 _WRITTEN_SO: Final = (

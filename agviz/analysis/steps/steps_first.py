@@ -73,6 +73,12 @@ def pooled_over_samples(run: RunSteps) -> Iterator[StepFinding]:
                 return
 
 
+def last_steps(run: RunSteps) -> Iterator[tuple[Frame, str]]:
+    """Where the last steps of what recurrent layers give are taken, with the layers."""
+    for frame, layer, _ in _lasts(run, lambda made: not _is_steps_first(made)):
+        yield frame, layer
+
+
 def one_step_of_two_ways(trace: Trace) -> StepFinding | None:
     """The last outputs of a layer of two directions, where they are all that is taken of it.
 

@@ -1,0 +1,99 @@
+"""Padding that has a part in what a sequence is summed up to, as the text of a program shows.
+
+Note [Padded sequences]
+A program that pads sequences says so: by ``padding_idx``, ``pad_sequence``, a mask of padding that
+attention is given. The last place of what a recurrent layer gives is that of padding then, unless
+the sequences were packed, turned round or padded in front, and a plain mean counts all places. Both
+may be good enough, so they are said and not judged.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, Final
+
+from agviz.analysis.code_search import called_name, line_at, nodes_of, user_files
+from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.run import RunSteps
+from agviz.analysis.steps.steps_first import last_steps
+
+if TYPE_CHECKING:
+    from agviz.traces.reader import Trace
+
+_PADDED: Final = re.compile(
+    r"padding_idx\s*=|pad_sequence\(|key_padding_mask\s*=|\bpad_(?:id|idx|token)|\bPAD\b"
+)
+_MINDED: Final = re.compile(
+    r"pack_padded|padding_side|\.flip\(|fliplr|\.gather\(|lengths|\blens\b|masked_fill|nested"
+)
+_MEANS: Final = ("mean",)
+
+
+def padding_counted(trace: Trace) -> StepFinding | None:
+    """The last place of padded sequences, or a mean over all of them; None: there is none.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    if trace.meta.partial:
+        return None
+    run = RunSteps(trace.beginning)
+    texts = {file: "\n".join(trace.source(file)) for file in user_files(trace)}
+    whole = "\n".join(texts.values())
+    if not run.optimizers or not _PADDED.search(whole):
+        return None
+    if not _MINDED.search(whole):
+        for frame, layer in last_steps(run):
+            return StepFinding(
+                kind="padding counted",
+                heading=f"of padded sequences the last place of what {layer} gives is taken",
+                frame=frame,
+                paragraph=(
+                    "Of a sequence that is shorter than the longest, that is a place of padding,"
+                    " behind all that the layer has read of it. Take the place of each sequence's"
+                    " last element, out[range(n), lengths - 1], or h_n of what"
+                    " pack_padded_sequence gives. If all are as long, or padded in front, all is"
+                    " well."
+                ),
+            )
+    for file in texts:
+        for _, owner in nodes_of(trace, file):
+            for method in owner.body if isinstance(owner, ast.ClassDef) else ():
+                if not isinstance(method, ast.FunctionDef) or method.name not in run.running:
+                    continue
+                mean = _mean(method)
+                if mean is not None and _PADDED.search(ast.unparse(owner)):
+                    return StepFinding(
+                        kind="padding counted",
+                        heading="a mean is taken over sequences with their padding",
+                        frame=line_at(trace, file, mean.lineno, method.name),
+                        paragraph=(
+                            "The class knows of padding, and this mean counts its places like any"
+                            " other: what a sequence is summed up to depends on how long the"
+                            " longest of its batch is. Multiply by the mask, sum, and divide by"
+                            " the number of places that are left. If all are as long, all is well."
+                        ),
+                    )
+    return None
+
+
+def _mean(method: ast.FunctionDef) -> ast.Call | None:
+    """A mean over dimension 1 in a method that multiplies by no mask and asks for no length."""
+    nodes = list(ast.walk(method))
+    if any(isinstance(each, ast.Attribute | ast.Name) and _is_mask(each) for each in nodes):
+        return None
+    for node in nodes:
+        match node:
+            case (
+                ast.Call(args=[ast.Constant(value=1)])
+                | ast.Call(keywords=[ast.keyword(arg="dim", value=ast.Constant(value=1))])
+            ) if called_name(node) in _MEANS:
+                return node
+    return None
+
+
+def _is_mask(node: ast.Attribute | ast.Name) -> bool:
+    """Whether something is called a mask or lengths, but for what attention is given."""
+    name = node.attr if isinstance(node, ast.Attribute) else node.id
+    return "mask" in name.lower() or "len" in name.lower()
