@@ -21,7 +21,7 @@ SCRIPT: Final = "train.py"
 """What every program is called where it runs, so that no name gives away its cause."""
 LIMIT: Final = 90.0
 """Seconds after which a program that should end is killed."""
-PATIENCE: Final = 10.0
+PATIENCE: Final = 20.0
 """Seconds after which a program that should hang counts as hanging."""
 
 

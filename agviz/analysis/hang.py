@@ -11,7 +11,7 @@ from agviz.analysis.blocked import FOREVER, why_it_waits
 from agviz.analysis.place import described, place
 from agviz.analysis.stopped import stopped_at
 from agviz.analysis.thread_status import HOOKS, find_thread_statuses, find_waits, named
-from agviz.traces.dumps import EXIT, STALL
+from agviz.traces.dumps import EXIT, STALL, TIMEOUT
 from agviz.traces.held import held_ns
 from agviz.traces.inferred import LEGEND, MARK, is_observed
 from agviz.traces.rows import GraphTaskStatus, NodeStatus, visible
@@ -75,6 +75,8 @@ class Hang:
     """Whether the stacks were recorded since."""
     has_stood: bool
     """Whether that was asked for, or came after it had stood still for long."""
+    has_timed_out: bool
+    """Whether it has taken longer than the recording was told that a pass may take."""
     is_exit: bool
     """Whether the program called ``os._exit`` then."""
     threads: tuple[ThreadStatus, ...]
@@ -99,7 +101,8 @@ class Hang:
     @property
     def is_over_due(self) -> bool:
         """Whether something is wrong: it hangs, or its process ended before it did."""
-        return self.is_still or not (self.is_growing or self.recording_stopped or self.is_left)
+        is_known = self.is_still or self.has_timed_out
+        return is_known or not (self.is_growing or self.recording_stopped or self.is_left)
 
     @property
     def is_left(self) -> bool:
@@ -433,6 +436,10 @@ def _hang(trace: Trace, now_ns: int | None) -> Hang | None:
         held=held,
         is_dumped=dump is not None,
         has_stood=has_stood,
+        has_timed_out=any(
+            row.reason == TIMEOUT and row.time_ns >= trace.graph_task(stuck).begin_ns
+            for row in dumps
+        ),
         is_exit=dump is not None and dump.reason == EXIT,
         threads=tuple(find_thread_statuses(trace, tasks, nodes, dump, now_ns, held)),
         waits=tuple(find_waits(trace, tasks, nodes)),
