@@ -41,6 +41,7 @@ from agviz.analysis.source import source_line
 from agviz.analysis.steps.adding import growing_network
 from agviz.analysis.steps.alike import one_linear_map
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps
+from agviz.analysis.steps.attending import not_shifted
 from agviz.analysis.steps.averaging import hardly_follows
 from agviz.analysis.steps.bootstrapping import past_the_end
 from agviz.analysis.steps.broken_rule import BROKEN, broken_rule
@@ -92,6 +93,7 @@ _MAY_BE_MEANT: Final = (
     signs,
     one_linear_map,
     unused_name,
+    not_shifted,
     one_derivative,
     past_the_end,
     hardly_follows,
