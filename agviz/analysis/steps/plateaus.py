@@ -34,7 +34,9 @@ _RISING: Final = re.compile(
     re.IGNORECASE,
 )
 _FALLING: Final = re.compile(
-    r"(?:.*_)?(?:loss|losses|error|err|rmse|mse|mae|nll|perplexity|ppl)(?:_.*)?$", re.IGNORECASE
+    r"(?:.*_)?(?:loss|losses|error|err|rmse|mse|mae|nll|perplexity|ppl|fid|kid|wer|cer|distance)"
+    r"(?:_.*)?$",
+    re.IGNORECASE,
 )
 _LOWERED: Final = 0.5
 
@@ -58,7 +60,10 @@ def wrong_way(run: RunSteps) -> Iterator[StepFinding]:
                 case ast.Call(func=ast.Attribute(value=owner, attr="step"), args=[given, *_]):
                     mode, name = modes.get(ast.unparse(owner), ""), _what(given)
                     wrong = {"min": _RISING, "max": _FALLING}.get(mode)
-                    if wrong is None or not wrong.match(name) or function not in run.running:
+                    is_both = _RISING.match(name) and _FALLING.match(name)  # as fid_score
+                    if wrong is None or is_both or not wrong.match(name):
+                        continue
+                    if function not in run.running:
                         continue
                     better, other = ("rises", "max") if mode == "min" else ("falls", "min")
                     yield StepFinding(
