@@ -23,6 +23,7 @@ from agviz.words.units import plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agviz.ranks.facts import RankFacts
     from agviz.ranks.run import Run
     from agviz.traces.distributed import Synchronised
     from agviz.traces.reader import Trace
@@ -156,6 +157,48 @@ def _writes(name: str) -> bool:
     )
 
 
+def _changed(writing: Frame) -> str:
+    return (
+        f"DDP made them equal in backward, and line {writing.line} writes to .grad: a gradient that"
+        " is changed after backward on some ranks only, or by what differs between them, takes the"
+        " model apart. Do it on all ranks alike, or before they are reduced."
+    )
+
+
+def _not_known(rank: RankFacts) -> str:
+    return (
+        f"{_SEEN if rank.file.meta.engine == 'exact' else _UNSEEN} Look for backward passes without"
+        " synchronisation (no_sync, a call of the module that DDP wraps instead of DDP), or a"
+        " gradient that is changed after backward on some ranks only."
+    )
+
+
+def _writing_gradients(trace: Trace) -> Frame | None:
+    """The one line of the program that writes numbers into ``.grad``; None: not one."""
+    found = {
+        line_at(trace, file, node.lineno, function)
+        for file in user_files(trace)
+        for function, node in nodes_of(trace, file)
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.Call) and _writes_gradient(node)
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _writes_gradient(node: ast.Assign | ast.AugAssign | ast.Call) -> bool:
+    """Whether a node writes to ``.grad`` by a method or an assignment, and does not clear it."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=written, attr=method)):
+            is_writing = method.endswith("_") and method not in {"detach_", "zero_"}
+        case ast.Assign(targets=[written], value=value):
+            is_writing = ast.unparse(value) != "None"
+        case ast.AugAssign(target=written):
+            is_writing = True
+        case _:
+            return False
+    written = written.value if isinstance(written, ast.Subscript) else written
+    return is_writing and ast.unparse(written).removesuffix(".data").endswith(".grad")
+
+
 def _unhooked(known: Sequence[Synchronised]) -> list[Synchronised]:
     """Parameters whose AccumulateGrad has no hook of the reducer."""
     last = {one.parameter: one for one in known}
@@ -206,6 +249,8 @@ def _verdict(
         frame = changed or frame
         if not is_reduced and len(around) == 1:
             frame = around[0]
+        writing = _writing_gradients(trace) if is_gradient and is_reduced and not unhooked else None
+        frame = writing or frame
     if is_new:
         said = (
             f"DDP does not know {'it' if len(shown) == 1 else 'them'}: what was put into the module"
@@ -229,11 +274,7 @@ def _verdict(
             f" instead of DDP.{f' Look at {listed(places)}.' if len(places) > 1 else ''}"
         )
     elif is_gradient:
-        said = (
-            f"{_SEEN if run.ranks[ranks[0]].file.meta.engine == 'exact' else _UNSEEN} Look for"
-            " backward passes without synchronisation (no_sync, a call of the module that DDP wraps"
-            " instead of DDP), or a gradient that is changed after backward on some ranks only."
-        )
+        said = _changed(writing) if writing is not None else _not_known(run.ranks[ranks[0]])
     else:
         said = (
             "Gradients are equal, so the ranks began with other weights, or something but the"
