@@ -48,17 +48,18 @@ def wrong_way(run: RunSteps) -> Iterator[StepFinding]:
         return
     for file in user_files(run.trace):
         nodes = nodes_of(run.trace, file)
-        modes = {
-            ast.unparse(target): _mode(value)
-            for _, node in nodes
+        made = {
+            ast.unparse(target): (_mode(value), line_at(run.trace, file, node.lineno, function))
+            for function, node in nodes
             if isinstance(node, ast.Assign)
             for target, value in bindings(node)
             if isinstance(value, ast.Call) and called_name(value) == "ReduceLROnPlateau"
         }
-        for function, node in nodes if modes else ():
+        for function, node in nodes if made else ():
             match node:
                 case ast.Call(func=ast.Attribute(value=owner, attr="step"), args=[given, *_]):
-                    mode, name = modes.get(ast.unparse(owner), ""), _what(given)
+                    mode, line = made.get(ast.unparse(owner), ("", None))
+                    name = _what(given)
                     wrong = {"min": _RISING, "max": _FALLING}.get(mode)
                     is_both = _RISING.match(name) and _FALLING.match(name)  # as fid_score
                     if wrong is None or is_both or not wrong.match(name):
@@ -69,12 +70,12 @@ def wrong_way(run: RunSteps) -> Iterator[StepFinding]:
                     yield StepFinding(
                         kind="wrong way",
                         heading=f"ReduceLROnPlateau has mode '{mode}', and is given {name}",
-                        frame=line_at(run.trace, file, node.lineno, function),
+                        frame=line,
                         paragraph=(
-                            f"{name} {better} as training gets better, which this mode takes for"
-                            f" getting worse: the learning rate went from {number(max(rates))} down"
-                            f" to {number(min(rates))} though nothing had come to rest. Make it"
-                            f" with mode='{other}'."
+                            f"{name} (line {node.lineno}) {better} as training gets better,"
+                            " which this mode takes for getting worse: the learning rate went from"
+                            f" {number(max(rates))} down to {number(min(rates))}. Make it with"
+                            f" mode='{other}'."
                         ),
                     )
                     return

@@ -15,7 +15,7 @@ def _accuracy(model: nn.Module, x: torch.Tensor, labels: torch.Tensor) -> float:
 def program() -> None:
     model = nn.Linear(5, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.2, patience=0)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.2, patience=0)  # cause
     x = torch.randn(64, 5)
     labels = (x[:, 0] > 0).long()
     for _ in range(8):
@@ -23,4 +23,4 @@ def program() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        plateau.step(_accuracy(model, x, labels))  # cause
+        plateau.step(_accuracy(model, x, labels))
