@@ -231,3 +231,17 @@ def test_a_step_of_a_stranger_is_no_number(tmp_path: Path) -> None:
         database.execute("INSERT INTO optimizer_step VALUES (99, 0, 0, 'x', 0, 0, 0, 0)")
     with agviz.Trace.open(path) as trace, pytest.raises(TraceError):
         trace.optimizer_steps()
+
+
+def test_a_pass_that_was_cut_off_before_its_graph_was_known_has_no_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.agviz"
+    with agviz.trace(path=path):
+        training(torch.amp.GradScaler("cpu", init_scale=4.0), steps=1)
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM node")
+    with agviz.Trace.open(path) as trace:
+        cut = trace.graph_task(0)._replace(nodes=0)
+        monkeypatch.setattr(agviz.Trace, "graph_task", lambda *_: cut)
+        assert loss_scale(trace, 0) is None

@@ -49,8 +49,11 @@ def loss_scale(trace: Trace, graph_task: int) -> float | None:
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
+    task = trace.graph_task(graph_task)
+    if not task.nodes:  # the recording ended before its graph had been walked
+        return None
     roots = [0]
-    if trace.graph_task(graph_task).roots > 1:  # node 0 is the GraphRoot
+    if task.roots > 1:  # node 0 is the GraphRoot
         roots = [edge.consumer for edge in trace.edges_from(graph_task, 0)]
     for root in roots:
         if trace.name(graph_task, root) != _SCALED_BY:
