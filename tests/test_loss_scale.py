@@ -242,6 +242,6 @@ def test_a_pass_that_was_cut_off_before_its_graph_was_known_has_no_scale(
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("DELETE FROM node")
     with agviz.Trace.open(path) as trace:
-        cut = trace.graph_task(0)._replace(nodes=0)
+        cut = trace.graph_tasks[0]._replace(nodes=0)
         monkeypatch.setattr(agviz.Trace, "graph_task", lambda *_: cut)
-        assert loss_scale(trace, 0) is None
+        assert loss_scale(trace, cut.id) is None
