@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from agviz.traces.reader import Trace
 
@@ -131,6 +131,17 @@ def bindings(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[ast.expr, ast.e
                 yield from zip(names, values, strict=True)
             case _, ast.expr() as value:
                 yield target, value
+
+
+def differentiated(nodes: Iterable[ast.AST]) -> set[str]:
+    """What ``backward`` is called on among some nodes, as it is written."""
+    return {
+        ast.unparse(node.func.value)
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+    }
 
 
 def own_name(node: ast.expr) -> str:

@@ -16,7 +16,7 @@ from agviz.analysis.program_calls import last_passes
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from agviz.traces.reader import Trace
     from agviz.traces.rows import NodeRow
@@ -113,11 +113,8 @@ def normalised_twice(trace: Trace) -> StepFinding | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    for task in last_passes(trace, 1):
-        if task.nodes > _MOST_NODES:
-            continue
-        graph = _Graph(trace, task.id)
-        for node in range(task.nodes):
+    for graph in _last_graph(trace):
+        for node in graph.nodes:
             for loss in LOSSES:
                 found = graph.given_to(node, loss)
                 if found is not None:
@@ -133,16 +130,15 @@ def clipped_scores(trace: Trace) -> StepFinding | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    for task in last_passes(trace, 1):
-        graph = _Graph(trace, task.id) if task.nodes <= _MOST_NODES else None
-        for node in range(task.nodes) if graph is not None else ():
+    for graph in _last_graph(trace):
+        for node in graph.nodes:
             for name, loss in _OF_SCORES.items():
-                found = None if graph is None else graph.relu_of(node, loss)
-                if found is not None:
+                relu = graph.relu_of(node, loss)
+                if relu is not None:
                     return StepFinding(
                         kind="clipped scores",
                         heading=f"{name} is given the output of a ReLU: no score is below 0",
-                        frame=found.frame,
+                        frame=relu.frame,
                         paragraph=(
                             f"{_CLIPPED[name]}, and where scores are clipped no gradient comes"
                             " back. Leave the ReLU out behind the last layer: the loss takes"
@@ -150,6 +146,13 @@ def clipped_scores(trace: Trace) -> StepFinding | None:
                         ),
                     )
     return None
+
+
+def _last_graph(trace: Trace) -> Iterator[_Graph]:
+    """The graph of the last pass, if there is one that is not too large to be read."""
+    for task in last_passes(trace, 1):
+        if task.nodes <= _MOST_NODES:
+            yield _Graph(trace, task.id)
 
 
 def probabilities(
@@ -195,6 +198,7 @@ class _Graph:
         self._trace = trace
         self._task = graph_task
         nodes = trace.graph_task(graph_task).nodes
+        self.nodes = range(nodes)
         self._names = [label.name for label in trace.node_labels(graph_task, 0, nodes)]
 
     def given_to(self, node: int, loss: Loss) -> StepFinding | None:
@@ -219,12 +223,12 @@ class _Graph:
     def relu_of(self, node: int, loss: Loss) -> NodeRow | None:
         """The node of a ReLU that gave a loss its first argument; None: another one did."""
         below = self._argument(node, loss)
-        below = _past_views(below, self._names.__getitem__, self._below)
-        is_relu = below is not None and _kind(self._names[below]) == "Relu"
-        return self._trace.node(self._task, below) if is_relu and below is not None else None
+        if below is None or _kind(self._names[below]) != "Relu":
+            return None
+        return self._trace.node(self._task, below)
 
     def _argument(self, node: int, loss: Loss) -> int | None:
-        """What gave a loss its first argument; None: the node is of no such loss."""
+        """What gave a loss its first argument, views aside; None: the node is of no such loss."""
         below: int | None = node
         if loss.is_composed:
             is_one = _kind(self._names[node]) in loss.nodes

@@ -38,26 +38,14 @@ from agviz.analysis.saturation.finding import saturation
 from agviz.analysis.slow_shape import slow_shape
 from agviz.analysis.softmax_axis import softmax_axis
 from agviz.analysis.source import source_line
-from agviz.analysis.steps.adding import growing_network
-from agviz.analysis.steps.alike import one_linear_map
-from agviz.analysis.steps.asking import found_in_steps, note_on_steps
-from agviz.analysis.steps.attending import not_shifted
-from agviz.analysis.steps.averaging import hardly_follows
-from agviz.analysis.steps.bootstrapping import past_the_end
-from agviz.analysis.steps.broken_rule import BROKEN, broken_rule
-from agviz.analysis.steps.dropping_most import heavy_dropout
-from agviz.analysis.steps.gradientless import never_reached
-from agviz.analysis.steps.padding import padding_counted
-from agviz.analysis.steps.signs import signs
-from agviz.analysis.steps.steps_first import one_step_of_two_ways
+from agviz.analysis.steps.asking import found_in_steps, note_on_steps, shown_in_steps
+from agviz.analysis.steps.broken_rule import BROKEN, kept_apart
+from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.stuck import STUCK
 from agviz.analysis.steps.summing import constant_derivative
-from agviz.analysis.steps.twice import one_derivative
-from agviz.analysis.steps.unused_names import unused_name
 from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
 from agviz.analysis.zero_derivative import zero_derivative
-from agviz.errors import AgvizError
 from agviz.traces.rows import GraphTaskStatus, visible
 from agviz.words.units import backward_passes, plural
 from agviz_engine.events import NO_GRAPH_TASK
@@ -74,7 +62,6 @@ if TYPE_CHECKING:
     from agviz.analysis.refused import RefusedCall
     from agviz.analysis.saturation.finding import Saturation
     from agviz.analysis.slow_shape import SlowShape
-    from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.graph_tasks import GraphTasks
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame
@@ -87,21 +74,9 @@ _MAY_BE_MEANT: Final = (
     first_order,
     constant_derivative,
     zero_derivative,
-    growing_network,
-    never_reached,
-    one_step_of_two_ways,
-    signs,
-    one_linear_map,
-    unused_name,
-    not_shifted,
-    one_derivative,
-    past_the_end,
-    hardly_follows,
     clipped_scores,
-    padding_counted,
-    heavy_dropout,
 )
-"""What is said and not judged, where nothing else was found."""
+"""What is said and not judged, where nothing else was found, as :func:`shown_in_steps` is."""
 _WRITTEN_SO: Final = (
     normalised_twice,
     mixed_axes,
@@ -188,10 +163,21 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
         elif shut is not None:
             found = [of_failure(shut, trace), *found]
     if not found and graph_task is None:
-        found = sorted(_asked(_MAY_BE_MEANT, trace, Outcome.CANT_TELL), key=_is_broken)[:1]
+        found = _shown(trace)
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
     return tuple(found) or (_not_found(trace, graph_task),)
+
+
+def _shown(trace: Trace) -> list[Verdict]:
+    """The first of what may be meant, if anything is found that may; else a rule that raised."""
+    broken = []
+    for each in _asked(_MAY_BE_MEANT, trace, Outcome.CANT_TELL):
+        if not _is_broken(each):
+            return [each]
+        broken.append(each)
+    broken[:0] = [of_failure(each, trace, Outcome.CANT_TELL) for each in shown_in_steps(trace)]
+    return broken[:1]
 
 
 def _without_effect(trace: Trace, graph_task: int | None) -> Saturation | NoUse | None:
@@ -294,13 +280,10 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
 def _asked(rules: Iterable[_Rule], trace: Trace, outcome: Outcome) -> Iterator[Verdict]:
     """What each of these rules finds that finds something; a rule that raises is said to have."""
     for rule in rules:
-        try:
+        found, broken = None, list[StepFinding]()
+        with kept_apart(broken):
             found = rule(trace)
-        except AgvizError:
-            raise
-        except Exception as error:  # noqa: BLE001 - what other rules found is not lost by it
-            yield of_failure(broken_rule(error), trace, Outcome.CANT_TELL)
-            continue
+        yield from (of_failure(each, trace, Outcome.CANT_TELL) for each in broken)
         if found is not None:
             yield of_failure(found, trace, outcome)
 

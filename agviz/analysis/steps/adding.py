@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import called_name, line_at, nodes_by_function, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.analysis.steps.run import Stepping
+    from agviz.analysis.steps.run import RunSteps, Stepping
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame
     from agviz.traces.step_facts import HeldParameterRow
@@ -68,16 +67,14 @@ def left_in_groups(run: RunSteps) -> Iterator[StepFinding]:
         )
 
 
-def growing_network(trace: Trace) -> StepFinding | None:
+def growing_network(run: RunSteps) -> StepFinding | None:
     """New parameters that an optimizer is given time and again; None: none. It may be meant.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
-        return None
-    for each in RunSteps(trace.beginning).optimizers:
-        made = [frame for frame, is_made in _adding(trace) if is_made]
+    for each in run.optimizers:
+        made = [frame for frame, is_made in _adding(run.trace) if is_made]
         if not made or not _is_given_more(each):
             continue
         first, last = each.steps[0].fact.held, each.steps[-1].fact.held

@@ -12,7 +12,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, elements, line_at, nodes_of, user_files
+from agviz.analysis.code_search import (
+    called_name,
+    differentiated,
+    elements,
+    line_at,
+    nodes_of,
+    user_files,
+)
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -97,13 +104,7 @@ def _are_taken_for_two(nodes: Sequence[tuple[str, ast.AST]], alias: _Alias) -> b
 def _into_loss(nodes: Sequence[ast.AST], models: set[str]) -> set[str]:
     """Which models a loss of a function calls; empty where no call is cut off, or all are."""
     assigned = [node for node in nodes if isinstance(node, ast.Assign)]
-    wanted = {
-        ast.unparse(node.func.value)
-        for node in nodes
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "backward"
-    }
+    wanted = differentiated(nodes)
     before, used = -1, list[ast.Assign]()
     while before != len(wanted):
         before = len(wanted)

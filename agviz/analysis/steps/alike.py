@@ -16,11 +16,11 @@ from agviz.analysis.code_search import called_name, line_at, nodes_of, user_file
 from agviz.analysis.evidence import base_name
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed
-from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
     from agviz.traces.rows import Frame
 
@@ -128,15 +128,12 @@ def _constant(call: ast.Call) -> float:
     return math.nan
 
 
-def one_linear_map(trace: Trace) -> StepFinding | None:
+def one_linear_map(run: RunSteps) -> StepFinding | None:
     """A model of several layers that nothing bends; None: it is none.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
-        return None
-    run = RunSteps(trace.beginning)
     last = run.passes[-1] if run.passes and run.optimizers else None
     if last is None or last.nodes > _MOST_NODES:
         return None

@@ -29,6 +29,7 @@ from agviz.analysis.steps import (
     dividing,
     drawing_samples,
     dropping,
+    dropping_most,
     evaluating,
     exploding,
     falling,
@@ -51,6 +52,7 @@ from agviz.analysis.steps import (
     opposing,
     options,
     overwriting,
+    padding,
     penalising,
     permuting,
     plateaus,
@@ -83,21 +85,21 @@ from agviz.analysis.steps import (
     unscaled_losses,
     unseen,
     unstepped,
+    unused_names,
     viewing,
     weighing,
     weightless,
     wrapping,
 )
-from agviz.analysis.steps.broken_rule import broken_rule
+from agviz.analysis.steps.broken_rule import kept_apart
+from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.zero_derivative import second_derivatives
-from agviz.errors import AgvizError
 from agviz.words.units import backward_passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from agviz.analysis.steps.finding import StepFinding
     from agviz.traces.reader import Trace
 
 
@@ -132,6 +134,23 @@ _WITHOUT_EFFECT: Final = _OF_A_PART.difference(
 """Those of them that make no loss grow, and nothing NaN."""
 
 
+_SHOWN: Final[tuple[Callable[[RunSteps], StepFinding | None], ...]] = (
+    adding.growing_network,
+    gradientless.never_reached,
+    steps_first.one_step_of_two_ways,
+    signs.signs,
+    alike.one_linear_map,
+    unused_names.unused_name,
+    attending.not_shifted,
+    twice.one_derivative,
+    bootstrapping.past_the_end,
+    averaging.hardly_follows,
+    padding.padding_counted,
+    dropping_most.heavy_dropout,
+)
+"""What is said and not judged, where nothing else was found."""
+
+
 class _Asking:
     """Asks rules about the steps of a run; one that raises is put among the broken ones."""
 
@@ -142,13 +161,9 @@ class _Asking:
     def __call__(self, *rules: Callable[[RunSteps], Iterable[StepFinding]]) -> list[StepFinding]:
         """What the first of these rules finds that finds anything."""
         for rule in rules:
-            try:
+            found: list[StepFinding] = []
+            with kept_apart(self.broken):
                 found = list(rule(self._run))
-            except AgvizError:
-                raise
-            except Exception as error:  # noqa: BLE001 - what other rules found is not lost by it
-                self.broken.append(broken_rule(error))
-                continue
             if found:
                 return found
         return []
@@ -297,6 +312,23 @@ def _found(trace: Trace) -> list[StepFinding]:
     trends = ask(scales.unscaled, falling.plunging, diverging.diverging, falling.falling)
     trends = trends or ask(exploding.exploding, spoiling.spoilt, spoiling.buffers)
     return [*trends, *causes, *ask.broken]
+
+
+def shown_in_steps(trace: Trace) -> list[StepFinding]:
+    """The first of what is said and not judged of the steps; else the rules that raised.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    if trace.meta.partial:
+        return []
+    run, broken = RunSteps(trace.beginning), list[StepFinding]()
+    for rule in _SHOWN:
+        with kept_apart(broken):
+            found = rule(run)
+            if found is not None:
+                return [found]
+    return broken
 
 
 def note_on_steps(trace: Trace) -> str:

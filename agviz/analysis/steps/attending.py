@@ -30,13 +30,12 @@ from agviz.analysis.steps.mask_sense import (
     is_of_module,
 )
 from agviz.analysis.steps.next_tokens import NextTokens
-from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from agviz.analysis.steps.next_tokens import Prediction
-    from agviz.traces.reader import Trace
+    from agviz.analysis.steps.run import RunSteps
 
 _WORDS: Final = ("Attention", "Transformer", "attention", "softmax")
 """A program that has none of them in its text does not attend."""
@@ -95,14 +94,13 @@ def attending(run: RunSteps) -> Iterator[StepFinding]:
             return
 
 
-def not_shifted(trace: Trace) -> StepFinding | None:
+def not_shifted(run: RunSteps) -> StepFinding | None:
     """A causal model whose targets are the tokens that it is given; None: there is none.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    run = RunSteps(trace.beginning)
-    is_sequential = not trace.meta.partial and _mentions(run, (*_WORDS, *_RECURRENT))
+    is_sequential = _mentions(run, (*_WORDS, *_RECURRENT))
     text = _text(run) if is_sequential and run.optimizers else None
     return None if text is None else next(_copied(text), None)
 

@@ -22,12 +22,11 @@ from agviz.analysis.code_search import (
 )
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.traces.reader import Trace
+    from agviz.analysis.steps.run import RunSteps
     from agviz.traces.rows import Frame
 
     Shares = dict[str, float]
@@ -50,7 +49,7 @@ def averaged(run: RunSteps) -> Iterator[StepFinding]:
             yield StepFinding(kind="average", heading=said[0], frame=frame, paragraph=said[1])
 
 
-def hardly_follows(trace: Trace) -> StepFinding | None:
+def hardly_follows(run: RunSteps) -> StepFinding | None:
     """An average that holds next to nothing of what was trained yet; None: there is none.
 
     It may be made for a longer run.
@@ -58,9 +57,6 @@ def hardly_follows(trace: Trace) -> StepFinding | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
-        return None
-    run = RunSteps(trace.beginning)
     steps = max((len(each.steps) for each in run.optimizers), default=0)
     for frame, own, shares in _averages(run) if steps >= _LEAST_STEPS else ():
         kept = shares.get(own, 0.0)

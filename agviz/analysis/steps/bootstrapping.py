@@ -2,8 +2,8 @@
 
 Note [Target networks]
 A copy that is called a target is there to follow what is trained, now and then or by shares. By the
-text: it is made by deepcopy, or is given a state once where it is made, and nothing else writes to
-it or is handed it to do so.
+text: it is made once, by deepcopy, and nothing else writes to what has its name, whoever owns that,
+or is handed it to do so.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from agviz.analysis.code_search import (
     user_files,
 )
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from agviz.traces.reader import Trace
+    from agviz.analysis.steps.run import RunSteps
+
 
 _TARGET: Final = re.compile(r"(?:.*_)?(?:target|tgt)(?:_.*)?$|.*(?:Target|_targ)$")
 _TOUCHING: Final = frozenset(
@@ -46,33 +46,38 @@ _LEAST_DISCOUNT: Final = 0.8
 
 def never_follows(run: RunSteps) -> Iterator[StepFinding]:
     """Copies called targets that nothing updates. Note [Target networks]."""
-    for file in user_files(run.trace) if run.optimizers else ():
-        nodes = nodes_of(run.trace, file)
-        for function, node in nodes:
-            if not isinstance(node, ast.Assign):
+    every = [
+        (file, function, node)
+        for file in (user_files(run.trace) if run.optimizers else ())
+        for function, node in nodes_of(run.trace, file)
+    ]
+    for file, function, node in every:
+        if not isinstance(node, ast.Assign):
+            continue
+        for target, value in bindings(node):
+            name, made_of = own_name(target), _copied(value)
+            if made_of is None or not _TARGET.match(name):
                 continue
-            for target, value in bindings(node):
-                name = ast.unparse(target).removeprefix("self.")
-                made_of = _copied(value)
-                if made_of is None or not _TARGET.match(name) or not _is_called(nodes, name, run):
-                    continue
-                if _writes(nodes, name) > 0 or name == made_of:
-                    continue
-                yield StepFinding(
-                    kind="never follows",
-                    heading=f"{name} is a copy of {made_of} that nothing ever updates",
-                    frame=line_at(run.trace, file, node.lineno, function),
-                    paragraph=(
-                        f"{made_of} is trained, and {name} stays what it was before the first"
-                        " step: what is learnt from it are values of an untrained network. Copy"
-                        f" now and then, {ast.unparse(target)}.load_state_dict("
-                        f"{made_of}.state_dict()), or a small share at each step (lerp_)."
-                    ),
-                )
-                return
+            if name == own_name(made_of) or _is_written([each for *_, each in every], name):
+                continue
+            if not any(_calls(each, name) and where in run.running for _, where, each in every):
+                continue
+            whole = ast.unparse(made_of)
+            yield StepFinding(
+                kind="never follows",
+                heading=f"{name} is a copy of {whole} that nothing ever updates",
+                frame=line_at(run.trace, file, node.lineno, function),
+                paragraph=(
+                    f"{whole} is trained, and {name} stays what it was before the first step: what"
+                    " is learnt from it are values of an untrained network. Copy now and then,"
+                    f" {ast.unparse(target)}.load_state_dict({whole}.state_dict()), or a small"
+                    " share at each step (lerp_)."
+                ),
+            )
+            return
 
 
-def _copied(value: ast.expr) -> str | None:
+def _copied(value: ast.expr) -> ast.expr | None:
     """What a call of deepcopy copies, ``requires_grad_`` and ``eval`` behind it or not."""
     while (
         isinstance(value, ast.Call)
@@ -81,49 +86,59 @@ def _copied(value: ast.expr) -> str | None:
     ):
         value = value.func.value
     match value:
-        case ast.Call(args=[of]) if called_name(value) == "deepcopy":
-            return ast.unparse(of) if isinstance(of, ast.Name | ast.Attribute) else None
+        case ast.Call(args=[ast.Name() | ast.Attribute() as of]):
+            return of if called_name(value) == "deepcopy" else None
     return None
 
 
-def _is_called(nodes: Sequence[tuple[str, ast.AST]], name: str, run: RunSteps) -> bool:
-    """Whether what runs calls a module of this name."""
-    return any(
-        isinstance(node, ast.Call)
-        and ast.unparse(node.func).removeprefix("self.") == name
-        and function in run.running
-        for function, node in nodes
-    )
+def _calls(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Call) and own_name(node.func) == name
 
 
-def _writes(nodes: Sequence[tuple[str, ast.AST]], name: str) -> int:
-    """How many expressions may write to a module: by its methods, or as somebody's argument."""
-    found = 0
+def _is_written(nodes: Sequence[ast.AST], name: str) -> bool:
+    """Whether something may write to a module, whoever owns it.
+
+    By its methods, as somebody's argument, in a loop over its parameters, by another name of it; or
+    it is made again, or in a loop.
+    """
     freezing = {
         id(part)
-        for _, node in nodes
+        for node in nodes
         if isinstance(node, ast.For) and all(map(_is_freezing, node.body))
         for part in (node, *ast.walk(node.iter))
     }
-    for _, node in nodes:
-        if id(node) in freezing:
-            continue
-        match node:
-            case ast.Call(func=func, args=args, keywords=words):
-                given = [part for each in args for part in elements(each)]
-                given += [word.value for word in words]
-                found += any(ast.unparse(each).removeprefix("self.") == name for each in given)
-                if isinstance(func, ast.Attribute) and func.attr in _TOUCHING:
-                    owner = ast.unparse(func.value).removeprefix("self.")
-                    found += owner == name or owner.startswith(f"{name}.")
-            case ast.For(iter=over) | ast.comprehension(iter=over):
-                parts = {ast.unparse(part).removeprefix("self.") for part in ast.walk(over)}
-                found += name in parts
-            case ast.Assign(targets=targets, value=value):
-                given = [part for one in targets for part in elements(one)]
-                found += name in {ast.unparse(each).removeprefix("self.") for each in given[1:]}
-                found += ast.unparse(value).removeprefix("self.") == name  # a second name
-    return found
+    in_loops = {
+        id(part)
+        for node in nodes
+        if isinstance(node, ast.For | ast.While)
+        for part in ast.walk(node)
+    }
+    made = [
+        id(node) in in_loops
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        for one in elements(target)
+        if own_name(one) == name
+    ]
+    return made != [False] or any(
+        _may_write(node, name) for node in nodes if id(node) not in freezing
+    )
+
+
+def _may_write(node: ast.AST, name: str) -> bool:
+    parts: list[ast.expr] = []
+    match node:
+        case ast.Call(func=func, args=args, keywords=words):
+            parts = [part for each in args for part in elements(each)]
+            parts += [word.value for word in words]
+            if isinstance(func, ast.Attribute) and func.attr in _TOUCHING:
+                parts += [each for each in ast.walk(func.value) if isinstance(each, ast.expr)]
+        case ast.For(iter=over) | ast.comprehension(iter=over):
+            parts = [each for each in ast.walk(over) if isinstance(each, ast.expr)]
+        case ast.Assign(value=value):
+            parts = elements(value)
+    return any(own_name(each) == name for each in parts)
 
 
 def _is_freezing(statement: ast.stmt) -> bool:
@@ -135,7 +150,7 @@ def _is_freezing(statement: ast.stmt) -> bool:
     return False
 
 
-def past_the_end(trace: Trace) -> StepFinding | None:
+def past_the_end(run: RunSteps) -> StepFinding | None:
     """Values of what comes after an episode's end, that are added where it is known to have ended.
 
     None: there are none, or nothing tells where episodes end.
@@ -143,26 +158,28 @@ def past_the_end(trace: Trace) -> StepFinding | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    run = RunSteps(trace.beginning)
-    if trace.meta.partial or not run.optimizers:
+    if not run.optimizers:
         return None
     for file, function, statement in run.statements():
         if not isinstance(statement, ast.Assign):
             continue
-        inside = [node for where, node in nodes_of(trace, file) if where == function]
+        product = _discounted(statement)
+        if product is None:
+            continue
+        inside = [node for where, node in nodes_of(run.trace, file) if where == function]
         values = _values(inside)
         named = {own_name(node) for node in inside if isinstance(node, ast.expr)}
         ended = sorted(filter(_ENDED.match, named))
         if (
             not ended
-            or not _is_discounted(statement, values)
+            or not _is_computed(product, values)
             or _reads(statement, inside, values, ended)
         ):
             continue
         return StepFinding(
             kind="past the end",
             heading=f"values of what follows are added where {ended[0]} says that nothing does",
-            frame=line_at(trace, file, statement.lineno, function),
+            frame=line_at(run.trace, file, statement.lineno, function),
             paragraph=(
                 f"{function if function != '<module>' else 'The program'} knows {ended[0]}, and"
                 " this line does not read it: at the end of an episode there is no next state, and"
@@ -174,23 +191,25 @@ def past_the_end(trace: Trace) -> StepFinding | None:
     return None
 
 
-def _is_discounted(statement: ast.Assign, values: Mapping[str, Sequence[ast.expr]]) -> bool:
-    """Whether what a network gives is multiplied by a discount, and added to something else.
+def _discounted(statement: ast.Assign) -> ast.BinOp | None:
+    """A product with a discount that a statement adds to something else; None: it adds none.
 
     A sum of what the same statement gave before is a return.
     """
     match statement.value:
         case ast.BinOp(op=ast.Add(), right=ast.BinOp(op=ast.Mult()) as product):
-            others = [each for each in _factors(product) if not _is_discount(each)]
-            names = {
-                container_name(part) for part in ast.walk(product) if isinstance(part, ast.expr)
-            }
-            if names & {container_name(each) for each in statement.targets}:
-                return False
-            given = [*others, *(v for each in others for v in values.get(ast.unparse(each), ()))]
-            is_computed = any(isinstance(part, ast.Call) for v in given for part in ast.walk(v))
-            return is_computed and len(others) < len(_factors(product))
-    return False
+            parts = (part for part in ast.walk(product) if isinstance(part, ast.expr))
+            names = {container_name(part) for part in parts}
+            is_return = names & {container_name(each) for each in statement.targets}
+            return product if any(map(_is_discount, _factors(product))) and not is_return else None
+    return None
+
+
+def _is_computed(product: ast.BinOp, values: Mapping[str, Sequence[ast.expr]]) -> bool:
+    """Whether something that is discounted is what a call gives."""
+    others = [each for each in _factors(product) if not _is_discount(each)]
+    given = [*others, *(v for each in others for v in values.get(ast.unparse(each), ()))]
+    return any(isinstance(part, ast.Call) for v in given for part in ast.walk(v))
 
 
 def _is_discount(value: ast.expr) -> bool:

@@ -40,12 +40,6 @@ _RISING: Final = 0.75
 """Share of the passes from its least on in which it grows."""
 
 
-_SMALLER: Final = (
-    "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a tenth of"
-    " it only takes longer, look at the sign of the loss, and at targets that grow with the model."
-)
-
-
 def diverging(run: RunSteps) -> Iterator[StepFinding]:
     """A loss that grows from step to step, until it breaks or the run ends."""
     if not run.optimizers:
@@ -78,8 +72,8 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         if change is None
         else (f"the largest step changed a parameter by {change:.3g} times its norm",)
     )
-    frame = each.made
     if _flips(each):
+        frame = each.made
         heading = f"weight decay makes the weights of {each.name} grow in each step"
         why = (
             f"The learning rate ({number(rate or 0)}) times weight_decay ({number(decay or 0)}) is"
@@ -88,14 +82,7 @@ def diverging(run: RunSteps) -> Iterator[StepFinding]:
         )
         remedy = "Take a smaller weight_decay or learning rate."
     else:
-        heading, why, remedy = _overshooting(run, each, rate)
-        summed = _sums(run)
-        if remedy == _SMALLER and summed is not None:
-            frame = summed
-            remedy = (
-                "This line asks for the sum (reduction='sum'): gradients grow with the number of"
-                " elements. Take the mean, or a learning rate so many times smaller."
-            )
+        heading, why, remedy, frame = _overshooting(run, each, rate)
     yield StepFinding(
         kind="diverges",
         heading=heading,
@@ -117,13 +104,16 @@ def _divided(run: RunSteps, graph_task: int) -> str:
     )
 
 
-def _overshooting(run: RunSteps, each: Stepping, rate: float | None) -> tuple[str, str, str]:
-    """What is said of steps that make the loss grow, why, and what to do."""
+def _overshooting(
+    run: RunSteps, each: Stepping, rate: float | None
+) -> tuple[str, str, str, Frame | None]:
+    """What is said of steps that make the loss grow, why, what to do, and the line to look at."""
     if _climbs(run, each):
         return (
             f"training climbs the loss: {each.name} was made with maximize=True",
             "Each step follows the gradient upwards",
             "Leave maximize=True out, or give backward what is to become large.",
+            each.made,
         )
     began = each.steps[0].fact.most_rate or 0.0
     if rate is not None and _RAISED * began <= rate:
@@ -138,12 +128,25 @@ def _overshooting(run: RunSteps, each: Stepping, rate: float | None) -> tuple[st
                 "Bound it, and take a smaller one: a warm-up ends at the rate that is meant, a"
                 " gamma above 1 has no end."
             ),
+            each.made,
         )
     at = "" if rate is None else f" (learning rate {number(rate)})"
+    remedy = (
+        "Take a smaller learning rate, or warm it up; clipping gradients only slows it. If a tenth"
+        " of it only takes longer, look at the sign of the loss, and at targets that grow with the"
+        " model."
+    )
+    summing = _sums(run)
+    if summing is not None:
+        remedy = (
+            "This line asks for the sum (reduction='sum'): gradients grow with the number of"
+            " elements. Take the mean, or a learning rate so many times smaller."
+        )
     return (
         f"training diverges: the loss grows from step to step of {each.name}{at}",
         "Most often such steps are too large, each overshoots more than the one before",
-        _SMALLER,
+        remedy,
+        summing or each.made,
     )
 
 

@@ -17,10 +17,9 @@ from agviz.analysis.code_search import (
 )
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
-    from agviz.traces.reader import Trace
+    from agviz.analysis.steps.run import RunSteps
 
 _DROPOUTS: Final = frozenset(
     {"AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"}
@@ -29,26 +28,23 @@ _FUNCTIONS: Final = frozenset({"alpha_dropout", "dropout", "dropout1d", "dropout
 _MOST: Final = 0.8
 
 
-def heavy_dropout(trace: Trace) -> StepFinding | None:
+def heavy_dropout(run: RunSteps) -> StepFinding | None:
     """A dropout written with a share above 0.8, below 1; None: there is none. It may be meant.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
-        return None
-    run = RunSteps(trace.beginning)
-    for file in user_files(trace) if run.optimizers else ():
-        for function, node in nodes_of(trace, file):
+    for file in user_files(run.trace) if run.optimizers else ():
+        for function, node in nodes_of(run.trace, file):
             if not isinstance(node, ast.Call) or function not in run.running:
                 continue
-            share = _share(node, parsed(trace.source(file)))
+            share = _share(node, parsed(run.trace.source(file)))
             if not _MOST < share < 1:
                 continue
             return StepFinding(
                 kind="heavy dropout",
                 heading=f"dropout of {number(share)} leaves {number(1 - share)} of what it gets",
-                frame=line_at(trace, file, node.lineno, function),
+                frame=line_at(run.trace, file, node.lineno, function),
                 paragraph=(
                     "torch takes the share that is dropped, not the one that is kept; what is left"
                     f" is multiplied by {number(1 / (1 - share))}, so that outputs and gradients"

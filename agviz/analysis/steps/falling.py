@@ -15,7 +15,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, nodes_beside, nodes_of
+from agviz.analysis.code_search import differentiated, line_at, nodes_beside, nodes_of
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import Frame, visible
@@ -127,13 +127,7 @@ def _fallen(run: RunSteps, ids: Sequence[int], losses: Sequence[float]) -> StepF
 def _trained_elsewhere(trace: Trace, loss: Frame) -> tuple[str, Frame] | None:
     """What a loss holds detached, and the line of another one that trains it; None: nothing."""
     values = [node for node in nodes_beside(trace, loss) if isinstance(node, ast.Assign)]
-    backward = {
-        ast.unparse(node.func.value)
-        for _, node in nodes_of(trace, loss.file)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "backward"
-    }
+    backward = differentiated(node for _, node in nodes_of(trace, loss.file))
     own = [node.value for node in values if node.lineno == loss.line]
     for name in sorted(set().union(*(_factors(value, is_detached=True) for value in own))):
         for node in values:

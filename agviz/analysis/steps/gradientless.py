@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, nodes_of, user_files
+from agviz.analysis.code_search import called_name, differentiated, line_at, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding, listed, names_of, parameters
-from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.source_calls import freezing
 from agviz.words.units import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from agviz.traces.reader import Trace
+    from agviz.analysis.steps.run import RunSteps
     from agviz.traces.rows import Frame
 
 _LEAST: Final = 3
@@ -93,14 +92,8 @@ def _written_through(run: RunSteps) -> Frame | None:
 
 def _new_leaf(run: RunSteps) -> Frame | None:
     """The one line of what ran that makes of values a tensor that requires a gradient; or None."""
-    losses = {
-        ast.unparse(node.func.value)
-        for file in user_files(run.trace)
-        for _, node in nodes_of(run.trace, file)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "backward"
-    }
+    files = user_files(run.trace)
+    losses = differentiated(node for file in files for _, node in nodes_of(run.trace, file))
     found = {
         line_at(run.trace, file, statement.lineno, function)
         for file, function, statement in run.statements()
@@ -127,7 +120,7 @@ def _makes_leaf(node: ast.AST, losses: set[str]) -> bool:
     return False
 
 
-def never_reached(trace: Trace) -> StepFinding | None:
+def never_reached(run: RunSteps) -> StepFinding | None:
     """What an optimizer holds that is in no module, and had no gradient at any step; None: nothing.
 
     It may be meant, or have its turn later.
@@ -135,9 +128,7 @@ def never_reached(trace: Trace) -> StepFinding | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
-        return None
-    for each in RunSteps(trace.beginning).optimizers:
+    for each in run.optimizers:
         left = [row for row in each.held if row.requires_grad and not (row.name or row.had_grad)]
         is_known = each.is_torchs and each.is_told_once and len(each.steps) >= _LEAST
         if not is_known or not left or 2 * len(left) >= len(each.held):

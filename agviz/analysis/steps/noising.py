@@ -14,7 +14,13 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, nodes_by_function, user_files
+from agviz.analysis.code_search import (
+    called_name,
+    differentiated,
+    line_at,
+    nodes_by_function,
+    user_files,
+)
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -32,7 +38,7 @@ def drawn_once(run: RunSteps) -> Iterator[StepFinding]:
     for file in user_files(run.trace) if run.optimizers else ():
         for function, nodes in nodes_by_function(run.trace, file).items():
             loops = [node for node in nodes if isinstance(node, ast.For | ast.While)]
-            training = [node for node in loops if _goes_back(node)]
+            training = [node for node in loops if differentiated(ast.walk(node))]
             if function not in run.running or not training:
                 continue
             inner = {id(part) for loop in loops for part in ast.walk(loop)}
@@ -56,12 +62,6 @@ def drawn_once(run: RunSteps) -> Iterator[StepFinding]:
                                 ),
                             )
                             return
-
-
-def _goes_back(loop: ast.For | ast.While) -> bool:
-    return any(
-        isinstance(node, ast.Attribute) and node.attr == "backward" for node in ast.walk(loop)
-    )
 
 
 def _is_learnt(inside: Sequence[ast.AST], name: str) -> bool:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import called_name, line_at, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.steps_first import last_steps
 
 if TYPE_CHECKING:
-    from agviz.traces.reader import Trace
+    from agviz.analysis.steps.run import RunSteps
 
 _PADDED: Final = re.compile(
     r"padding_idx\s*=|pad_sequence\(|key_padding_mask\s*=|\bpad_(?:id|idx|token)|\bPAD\b"
@@ -27,19 +26,15 @@ _PADDED: Final = re.compile(
 _MINDED: Final = re.compile(
     r"pack_padded|padding_side|\.flip\(|fliplr|\.gather\(|lengths|\blens\b|masked_fill|nested"
 )
-_MEANS: Final = ("mean",)
 
 
-def padding_counted(trace: Trace) -> StepFinding | None:
+def padding_counted(run: RunSteps) -> StepFinding | None:
     """The last place of padded sequences, or a mean over all of them; None: there is none.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
-        return None
-    run = RunSteps(trace.beginning)
-    texts = {file: "\n".join(trace.source(file)) for file in user_files(trace)}
+    texts = {file: "\n".join(run.trace.source(file)) for file in user_files(run.trace)}
     whole = "\n".join(texts.values())
     if not run.optimizers or not _PADDED.search(whole):
         return None
@@ -58,7 +53,7 @@ def padding_counted(trace: Trace) -> StepFinding | None:
                 ),
             )
     for file in texts:
-        for _, owner in nodes_of(trace, file):
+        for _, owner in nodes_of(run.trace, file):
             for method in owner.body if isinstance(owner, ast.ClassDef) else ():
                 if not isinstance(method, ast.FunctionDef) or method.name not in run.running:
                     continue
@@ -67,7 +62,7 @@ def padding_counted(trace: Trace) -> StepFinding | None:
                     return StepFinding(
                         kind="padding counted",
                         heading="a mean is taken over sequences with their padding",
-                        frame=line_at(trace, file, mean.lineno, method.name),
+                        frame=line_at(run.trace, file, mean.lineno, method.name),
                         paragraph=(
                             "The class knows of padding, and this mean counts its places like any"
                             " other: what a sequence is summed up to depends on how long the"
@@ -88,12 +83,12 @@ def _mean(method: ast.FunctionDef) -> ast.Call | None:
             case (
                 ast.Call(args=[ast.Constant(value=1)])
                 | ast.Call(keywords=[ast.keyword(arg="dim", value=ast.Constant(value=1))])
-            ) if called_name(node) in _MEANS:
+            ) if called_name(node) == "mean":
                 return node
     return None
 
 
 def _is_mask(node: ast.Attribute | ast.Name) -> bool:
-    """Whether something is called a mask or lengths, but for what attention is given."""
+    """Whether something is called a mask or lengths."""
     name = node.attr if isinstance(node, ast.Attribute) else node.id
     return "mask" in name.lower() or "len" in name.lower()

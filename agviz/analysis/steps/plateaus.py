@@ -82,11 +82,12 @@ def wrong_way(run: RunSteps) -> Iterator[StepFinding]:
 
 
 def _mode(made: ast.Call) -> str:
+    """The mode that a scheduler is made with; empty: it is not known."""
     by_word = {word.arg: word.value for word in made.keywords}
-    if None in by_word or len(made.args) > 1 or "mode" in by_word:
-        given = by_word.get("mode", made.args[1] if len(made.args) > 1 else None)
-        return given.value if isinstance(given, ast.Constant) else ""  # type: ignore[return-value]
-    return "min"
+    given = by_word.get("mode", made.args[1] if len(made.args) > 1 else None)
+    if given is None:
+        return "" if None in by_word else "min"
+    return str(given.value) if isinstance(given, ast.Constant) else ""
 
 
 def _what(given: ast.expr) -> str:

@@ -28,13 +28,13 @@ from agviz.analysis.code_search import (
     user_files,
 )
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.values import all_given
 from agviz.traces.rows import Frame, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
 
 _MOST_DEEP: Final = 8
@@ -93,16 +93,13 @@ def penalties(run: RunSteps) -> Iterator[StepFinding]:
             return
 
 
-def signs(trace: Trace) -> StepFinding | None:
+def signs(run: RunSteps) -> StepFinding | None:
     """A term of a policy's loss that may have the wrong sign; None: none has.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
-        return None
-    run = RunSteps(trace.beginning)
-    terms = list(terms_of_losses(run)) if run.optimizers and not _is_maximized(trace) else []
+    terms = list(terms_of_losses(run)) if run.optimizers and not _is_maximized(run.trace) else []
     called = [_names(term.value, term.single, _MOST_DEEP) for _, _, term in terms]
     for (file, function, term), names in zip(terms, called, strict=True):
         others = [each for each in called if each is not names]
@@ -112,7 +109,7 @@ def signs(trace: Trace) -> StepFinding | None:
             return StepFinding(
                 kind="entropy",
                 heading="the entropy is added to the loss: steps make the policy surer",
-                frame=_line(trace, file, function, term),
+                frame=_line(run.trace, file, function, term),
                 paragraph=(
                     "An optimizer makes the loss smaller, and so the entropy, too: the policy soon"
                     " takes one action, and nothing else is tried. A bonus for exploring has a"
@@ -123,7 +120,7 @@ def signs(trace: Trace) -> StepFinding | None:
             return StepFinding(
                 kind="log_prob",
                 heading="log_prob times its weight is made smaller: what is rewarded becomes rarer",
-                frame=_line(trace, file, function, term),
+                frame=_line(run.trace, file, function, term),
                 paragraph=(
                     "An optimizer makes the loss smaller. Where the weight of an action is"
                     " positive, a loss of log_prob * weight makes the action less likely. If the"

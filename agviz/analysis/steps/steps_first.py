@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import bindings, called_name, line_at, nodes_of, user_files
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agviz.traces.reader import Trace
+    from agviz.analysis.steps.run import RunSteps
     from agviz.traces.rows import Frame
 
 _RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
@@ -79,7 +78,7 @@ def last_steps(run: RunSteps) -> Iterator[tuple[Frame, str]]:
         yield frame, layer
 
 
-def one_step_of_two_ways(trace: Trace) -> StepFinding | None:
+def one_step_of_two_ways(run: RunSteps) -> StepFinding | None:
     """The last outputs of a layer of two directions, where they are all that is taken of it.
 
     None: there are none. They may suffice.
@@ -87,9 +86,7 @@ def one_step_of_two_ways(trace: Trace) -> StepFinding | None:
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
-        return None
-    for frame, layer, made in _lasts(RunSteps(trace.beginning), _is_of_two_ways):
+    for frame, layer, made in _lasts(run, _is_of_two_ways):
         return StepFinding(
             kind="one step of two ways",
             heading=f"of what {layer} reads backwards, one step only is taken",

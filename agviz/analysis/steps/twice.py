@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.pass_graph import PassGraph, came, gave
-from agviz.analysis.steps.run import RunSteps
 from agviz.traces.rows import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from agviz.traces.reader import Trace
+    from agviz.analysis.steps.run import RunSteps
     from agviz.traces.rows import Frame, GraphTaskRow, NodeRow
 
 _LOOKED_AT: Final = 12
@@ -88,14 +87,13 @@ def summed_derivative(run: RunSteps) -> Iterator[StepFinding]:
                 return
 
 
-def one_derivative(trace: Trace) -> StepFinding | None:
+def one_derivative(run: RunSteps) -> StepFinding | None:
     """Derivatives of several columns by one input, of which the sum is given; None: there is none.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    run = RunSteps(trace)
-    for task in run.passes[-1:] if not trace.meta.partial else ():
+    for task in run.passes[-1:]:
         for asked in _summed(run, task):
             if not asked.is_of_number and any(
                 _is_made(node, asked) for node in run.trace.nodes(task.id)

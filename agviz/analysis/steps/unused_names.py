@@ -21,11 +21,11 @@ from agviz.analysis.code_search import (
     with_functions,
 )
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.run import RunSteps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
 
 _NO_TENSORS: Final = frozenset(
@@ -36,20 +36,17 @@ _LOOKING: Final = ".item()"
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def unused_name(trace: Trace) -> StepFinding | None:
+def unused_name(run: RunSteps) -> StepFinding | None:
     """The first tensor that nothing reads; None: there is none. Note [Left over].
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
-        return None
-    run = RunSteps(trace.beginning)
     if not run.optimizers:
         return None
-    lines = {(frame.file, frame.line) for frame in trace.frames()}
-    for file in user_files(trace):
-        tree = parsed(trace.source(file))
+    lines = {(frame.file, frame.line) for frame in run.trace.frames()}
+    for file in user_files(run.trace):
+        tree = parsed(run.trace.source(file))
         functions = [
             node
             for _, node in with_functions(tree)
@@ -59,11 +56,11 @@ def unused_name(trace: Trace) -> StepFinding | None:
             name = _ignored_argument(function)
             if name:
                 said = f"forward is given {name}, and no line of it reads that"
-                return _found(trace, file, function.name, function, said)
+                return _found(run.trace, file, function.name, function, said)
         for within, body in (("<module>", tree), *((node.name, node) for node in functions)):
             for name, node in _left_over(body):
                 said = f"{name} is computed, and nothing reads it"
-                return _found(trace, file, within, node, said)
+                return _found(run.trace, file, within, node, said)
     return None
 
 
