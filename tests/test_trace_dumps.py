@@ -12,7 +12,7 @@ import torch
 import agviz
 from agviz.analysis.failure import failure
 from agviz.errors import TraceError
-from agviz.record.watchdog import OWN_THREADS
+from agviz.record.frame_locals import OWN_THREADS
 from agviz.traces.dumps import SIGNAL
 from agviz.traces.reader import Trace
 from tests.test_trace_hostile import changed, read_everything, refuse, told

@@ -434,3 +434,28 @@ def test_to_look_for_a_module_calls_no_code_of_the_program(tmp_path: Path) -> No
     found = names_of(tmp_path / "t.agviz", lambda: Early(Chain()))
     assert found == {"start", "body.weight", "body.bias"}
     assert not Early.asked
+
+
+def test_no_grad_is_read_of_what_another_thread_trains(names: Names) -> None:
+    """The process may end where one is read while torch's own engine writes it."""
+
+    def train(parts: list[nn.Linear]) -> None:
+        whole = nn.ModuleList(parts)  # never called
+        names.trained(parts[0].weight)  # as an optimizer asks
+        for part in whole:
+            part(torch.ones(1, 2)).sum().backward()
+        kept.append(whole)
+
+    kept: list[nn.Module] = []
+    elsewhere = [nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)]
+    thread = threading.Thread(target=train, args=(elsewhere,))
+    thread.start()
+    thread.join()
+    train([nn.Linear(2, 2)])
+    known = names.parameters()
+    assert known is not None
+    had_grad = [f"{fact[0]} {had}" for fact, had in zip(known.facts, known.had_grad, strict=True)]
+    assert sorted(had_grad) == [
+        *("ModuleList#2.0.bias 1", "ModuleList#2.0.weight 1"),
+        *("ModuleList.0.weight 0", "ModuleList.1.weight 0"),
+    ]

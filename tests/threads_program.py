@@ -113,15 +113,16 @@ def main() -> None:
     steps = int(sys.argv[1])
     makers = [transformer, convolutional, recurrent, penalised]
     trainings = [Training(number, make, steps) for number, make in enumerate(2 * makers)]
+    if len(sys.argv) > 2:
+        import agviz  # takes as long as some steps, of which none would be recorded
+
     for training in trainings:
         training.start()
     if len(sys.argv) > 2:
-        import agviz
-
         folder, options = Path(sys.argv[2]), json.loads(sys.argv[3])
         for number in range(steps):
             with agviz.trace(path=folder / f"{number}.agviz", **options):
-                time.sleep(0.1)
+                time.sleep(0.05)
             if not any(training.is_alive() for training in trainings):
                 break
     for training in trainings:

@@ -33,6 +33,8 @@ _OWN_REFERENCES: Final = 4
 caller and of the question."""
 
 
+OWN_THREADS: Final = "agviz-"
+"""Begins the names of threads that agviz has for itself."""
 _collecting: Final = threading.RLock()
 
 
@@ -48,6 +50,13 @@ def frames_of_threads() -> dict[int, FrameType]:
         finally:
             if is_enabled:
                 gc.enable()
+
+
+def frames_of_others() -> dict[int, FrameType]:
+    """The same of all threads but this one, and agviz's own."""
+    ours = {each.ident for each in threading.enumerate() if each.name.startswith(OWN_THREADS)}
+    ours.add(threading.get_ident())
+    return {ident: frame for ident, frame in frames_of_threads().items() if ident not in ours}
 
 
 @contextlib.contextmanager

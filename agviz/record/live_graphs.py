@@ -20,6 +20,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.record.files import Files
+from agviz.record.owners import others_use_torch
 from agviz.record.referrers import Named, Referrers, in_variables
 from agviz.traces.live_graphs import (
     CLOSURE,
@@ -240,7 +241,7 @@ class LiveGraphs:
         look = LiveGraphsLook(len(self._looks), graph_task, *passes, len(alive), steps)
         self._looks.append(look)
         # To read what another thread writes at this moment may end the process.
-        if len(self._threads) > 1:
+        if len(self._threads) > 1 or others_use_torch():
             return look
         is_counted = is_doubled(self._passes) and self._passes >= self._counts_from
         if not look.is_growing and (is_counted or not is_rising(self._looks)):

@@ -79,8 +79,8 @@ class _Root:
         """Whether other tensors were in the place of its parameters when it was walked."""
         self.unknown = 0
         """Modules met in its calls that it does not contain."""
-        self.thread = 0
-        """Identity of the thread that called it last; 0: none has."""
+        self.thread = threading.get_ident()
+        """Identity of the thread that called it, or a part of it, last, or that found it."""
 
 
 class _Place(NamedTuple):
@@ -382,9 +382,9 @@ class Names:
             places = [place for _, place in alive]
             facts = [_facts(parameter) for parameter, _ in alive]
             # To read a .grad that another thread writes at this moment may end the process.
-            here = {0, threading.get_ident()}
+            here = threading.get_ident()
             had_grad = [
-                "01"[place.root.thread in here and parameter.grad is not None]
+                "01"[place.root.thread == here and parameter.grad is not None]
                 for parameter, place in alive
             ]
             made_of = places, facts, self._has_several_roots()
@@ -499,8 +499,7 @@ class Names:
             if not stack:
                 thread.is_timed = self._engine_thread().doing is None
                 thread.has_given = False
-                if not place.path:
-                    place.root.thread = threading.get_ident()
+                place.root.thread = threading.get_ident()
             if not thread.has_given:
                 self._keep_given(thread, place, args)
             stack.append((module, place))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agviz.record.files import Files
     from agviz.traces.rows import Frame
 
-_LIBRARIES: Final = {
+WAITING_LIBRARIES: Final = {
     "asyncio",
     "concurrent",
     "http",
@@ -141,7 +141,7 @@ def _in_library(inside: Sequence[FrameType]) -> _Waiting | None:
         called = (frame.f_code.co_name for frame in reversed(inside))
         known = next((name for name in called if name in own), None)
         return None if known is None else _Waiting(f"{_DISTRIBUTED}.{known}", None)
-    if module.partition(".")[0] not in _LIBRARIES:
+    if module.partition(".")[0] not in WAITING_LIBRARIES:
         return None
     thing, is_bounded = None, False
     names = outermost.f_code.co_varnames

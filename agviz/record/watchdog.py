@@ -21,7 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from agviz.record.files import Files, stack_of
-from agviz.record.frame_locals import frames_of_threads
+from agviz.record.frame_locals import frames_of_others
 from agviz.record.holding import Holding
 from agviz.record.waiting import waits
 from agviz.traces.dumps import RAISED, STALL, TIMEOUT, Dump, Raised
@@ -42,8 +42,6 @@ INSIDE_NS: Final = 1_000_000_000
 """The same while a backward pass is under way, for the first time: who asks soon gets an answer."""
 OUTSIDE_NS: Final = 2_000_000_000
 """The same while none is."""
-OWN_THREADS: Final = "agviz-"
-"""Begins the names of threads that agviz has for itself."""
 
 
 def dumped(files: Files) -> list[DumpedThread]:
@@ -56,12 +54,7 @@ def dumped(files: Files) -> list[DumpedThread]:
 
     found = []
     threads = {thread.ident: thread for thread in threading.enumerate()}
-    frames = {
-        ident: innermost
-        for ident, innermost in frames_of_threads().items()
-        if ident != threading.get_ident()
-        and not (ident in threads and threads[ident].name.startswith(OWN_THREADS))
-    }
+    frames = frames_of_others()
     waiting = waits(frames, files)
     for ident, innermost in frames.items():
         thread = threads.get(ident)
