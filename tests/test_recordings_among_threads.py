@@ -43,10 +43,10 @@ def _alone(steps: int) -> str:
 @pytest.mark.parametrize(
     ("steps", "options"),
     [
-        pytest.param(10, {"check_forward": True, "values": "full"}, id="full, few steps"),
-        pytest.param(25, {"check_forward": True, "values": "full"}, id="full", marks=SLOW),
-        pytest.param(25, {}, id="exact", marks=SLOW),
-        pytest.param(25, {"engine": "native"}, id="native", marks=SLOW),
+        pytest.param(30, {"check_forward": True, "values": "full"}, id="full, few steps"),
+        pytest.param(100, {"check_forward": True, "values": "full"}, id="full", marks=SLOW),
+        pytest.param(100, {}, id="exact", marks=SLOW),
+        pytest.param(100, {"engine": "native"}, id="native", marks=SLOW),
     ],
 )
 def test_threads_train_as_without_recordings(

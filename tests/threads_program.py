@@ -1,7 +1,7 @@
 """Trains models in threads, and prints checksums of their parameters.
 
 threads_program.py STEPS [FOLDER OPTIONS]: meanwhile one recording after the other, with OPTIONS
-(JSON) of ``agviz.trace``, goes into a folder.
+(JSON) of ``agviz.trace``, each of some steps, goes into a folder.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ class Training(threading.Thread):
         self.steps = steps
         self.model, self.loss = make(torch.Generator().manual_seed(number))
         self.is_through = False
+        self.stepped = 0
 
     def run(self) -> None:
         optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
@@ -106,6 +107,7 @@ class Training(threading.Thread):
             optimizer.zero_grad()
             self.loss().backward()
             optimizer.step()
+            self.stepped += 1
         self.is_through = True
 
 
@@ -120,11 +122,15 @@ def main() -> None:
         training.start()
     if len(sys.argv) > 2:
         folder, options = Path(sys.argv[2]), json.loads(sys.argv[3])
-        for number in range(steps):
+        number = 0
+        while any(training.is_alive() for training in trainings):
+            until = sum(training.stepped for training in trainings) + len(trainings)
             with agviz.trace(path=folder / f"{number}.agviz", **options):
-                time.sleep(0.05)
-            if not any(training.is_alive() for training in trainings):
-                break
+                while sum(training.stepped for training in trainings) < until:
+                    if not any(training.is_alive() for training in trainings):
+                        break
+                    time.sleep(0.01)
+            number += 1
     for training in trainings:
         training.join()
         every = b"".join(one.detach().numpy().tobytes() for one in training.model.parameters())
