@@ -7,6 +7,7 @@ import copy
 import io
 import os
 import sys
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -582,3 +583,35 @@ def test_a_recording_can_begin_in_inference_mode() -> None:
         torch.ones(2).add_(1)
     ops = recorded.trace.forward_ops()
     assert [op.outputs[0].version for op in ops] == [None, None]
+
+
+def test_no_mode_stays_on_a_thread_that_is_in_a_module_when_the_recording_stops(
+    tmp_path: Path,
+) -> None:
+    """One that was left could abort the process where its thread ended as Python shut down."""
+    is_in, may_go_on = threading.Event(), threading.Event()
+    found: list[list[object]] = []
+
+    class Waiting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            found.append(modes())
+            is_in.set()
+            may_go_on.wait()
+            return x + 1
+
+    def run() -> None:
+        nn.Sequential(Waiting())(torch.ones(1))
+        found.append(modes())
+
+    hooks = nn.modules.module._global_forward_hooks
+    before = len(hooks)
+    thread = threading.Thread(target=run)
+    with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
+        thread.start()
+        is_in.wait()
+    may_go_on.set()
+    thread.join()
+    inside, after = found
+    assert inside
+    assert not after
+    assert len(hooks) == before

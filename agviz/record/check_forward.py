@@ -9,6 +9,12 @@ a torch function written in Python calls in turn, what runs in C++, constructors
 ``torch.Tensor(x)``, and tensors without torch functions (numpy) are not seen. It stays away from
 compilers (``torch.compile``, ``torch.export``, ``torch.jit.trace``), ``torch.func`` and the
 capture of CUDA graphs, and from modules that would leave their fast path because a mode is there.
+
+Note [Modes of threads that go on]
+A mode can be taken off by its own thread only. One that is left where a thread ends may abort the
+process: torch takes the GIL to free it, which ends the thread while Python shuts down, in C++ that
+must not raise. So where the recording stops and other threads have the mode put on inside a module,
+the hook that takes it off stays until the last of them has left its module.
 """
 
 from __future__ import annotations
@@ -179,6 +185,10 @@ class CheckForward:
         """Knows which elements are not finite."""
         self._has_forgotten = False
         self._handles: list[RemovableHandle] = []
+        self._leaving: RemovableHandle | None = None
+        """Of the hook that stays, Note [Modes of threads that go on], after the others."""
+        self._inside: set[int] = set()
+        """Identities of threads on which the mode is put until a module returns."""
         self._step_hooks = GlobalHooks()
         self._undo: list[Callable[[], None]] = []
         self._node_nr: Callable[[Tensor], int | None]
@@ -198,10 +208,9 @@ class CheckForward:
         self._way = capturing.way()
         self._node_nr = node_nr_reader()
         hooks = torch.nn.modules.module
-        self._handles = [
-            hooks.register_module_forward_pre_hook(self._entered),
-            hooks.register_module_forward_hook(self._left, always_call=True),
-        ]
+        self._handles = [hooks.register_module_forward_pre_hook(self._entered)]
+        if self._leaving is None:
+            self._leaving = hooks.register_module_forward_hook(self._left, always_call=True)
         self._step_hooks.put(STEP_BEGINS, self._step_began)
         self._step_hooks.put(STEP_ENDS, self._step_ended)
         self._observe_custom_functions()
@@ -211,8 +220,8 @@ class CheckForward:
     def stop(self) -> None:
         """Observe nothing more.
 
-        Called while a torch function is observed, it leaves the mode, which torch puts back then,
-        for the next call to take off.
+        Called while this thread calls a torch function that is observed, it leaves the mode: torch
+        puts it back then. It passes on whatever comes.
         """
         self._is_listening = False
         while self._handles:
@@ -221,6 +230,14 @@ class CheckForward:
         while self._undo:
             self._undo.pop()()
         mode_stack.take(self._mode)
+        self._end_leaving()
+
+    def _end_leaving(self) -> None:
+        """Note [Modes of threads that go on]."""
+        with self._ids:
+            if self._leaving is not None and not (self._is_listening or self._inside):
+                self._leaving.remove()
+                self._leaving = None
 
     def taken(self, graph_task: int) -> ForwardOps:
         """What was called since the last time, for a graph task that begins or ends.
@@ -248,6 +265,7 @@ class CheckForward:
     def forked(self) -> None:
         """In a child: what the parent called is not its own."""
         self._ids = threading.RLock()
+        self._inside &= {threading.get_ident()}
         self._waiting.clear()
 
     def stay_out_of_compiled_code(self) -> None:
@@ -510,19 +528,30 @@ class CheckForward:
             mode_stack.take(self._mode)
         elif here.inside is None and (not is_put or current().current_graph_task is not None):
             here.inside, here.was_put = module, is_put
+            self._inside.add(threading.get_ident())
             mode_stack.put(self._mode)
+            if not self._listens():  # stopped since, and did not know of this thread
+                self._leave(module)
 
     def _left(self, module: Module, args: Any, output: Any) -> None:  # noqa: ARG002
-        if torch.compiler.is_compiling():
-            return
+        if not torch.compiler.is_compiling():
+            self._leave(module)
+
+    def _leave(self, module: Module) -> None:
         here = self._here
         if here.away is module:
             here.away = None
-            mode_stack.put(self._mode)
+            if self._is_listening:
+                mode_stack.put(self._mode)
         elif here.inside is module:
             here.inside = None
-            if not here.was_put:
+            if not (here.was_put and self._is_listening):
                 mode_stack.take(self._mode)
+            self._inside.discard(threading.get_ident())
+            self._end_leaving()
+
+    def _listens(self) -> bool:
+        return self._is_listening
 
     def _step_began(self, *_: Any) -> None:
         if not torch.compiler.is_compiling():
