@@ -11,7 +11,7 @@ import sysconfig
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -28,6 +28,7 @@ from agviz.record import capturing
 from agviz.record import provenance as provenance_module
 from agviz.record.provenance import Provenance
 from agviz.record.recorder import Recorder
+from agviz_engine.torch_modes import anomaly_pause
 from tests.slow_cases import slow_but
 from tests.test_trace_hostile import changed, read_everything, refuse, told
 
@@ -384,6 +385,22 @@ def test_the_program_does_not_see_the_mode(recwarn: pytest.WarningsRecorder) -> 
     made = torch.ones(3, requires_grad=True).exp()
     assert "traceback_" not in made.grad_fn.metadata
     assert not [w for w in recwarn if "no backward" in str(w.message)]
+
+
+@pytest.mark.usefixtures("captured_by")
+def test_the_mode_is_as_it_was_though_a_pause_of_another_thread_ends_later() -> None:
+    provenance = Provenance()
+    with anomaly_pause:
+        provenance.start()
+    assert anomaly_pause.flags == (True, False)
+    assert "traceback_" in cast("Any", torch.ones(3, requires_grad=True).exp()).grad_fn.metadata
+    with anomaly_pause:
+        provenance.stop()
+    assert not torch.is_anomaly_enabled()
+    with torch.autograd.set_detect_anomaly(True):
+        with anomaly_pause, Provenance():
+            assert torch.is_anomaly_enabled()
+        assert torch.is_anomaly_enabled()
 
 
 @pytest.mark.parametrize("native", [False, True])

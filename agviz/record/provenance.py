@@ -84,7 +84,8 @@ class _Mode:
         import torch
         from torch.fx import traceback
 
-        import agviz_engine.torch_modes  # noqa: F401 - it has to meet torch's own functions
+        # Imported before there are others in the place of torch's own functions, which it calls.
+        from agviz_engine.torch_modes import anomaly_pause
 
         with self.lock:
             self.captures += 1
@@ -92,9 +93,8 @@ class _Mode:
                 return
             self._way = way
             torch_c: Any = torch._C
-            self._set = torch_c.set_anomaly_enabled
-            self.enabled = torch_c.is_anomaly_enabled()
-            self.check_nan = torch_c.is_anomaly_check_nan_enabled()
+            self._set = anomaly_pause.write  # another thread may be in a pause, and end it later
+            self.enabled, self.check_nan = anomaly_pause.flags
             self._own = {
                 name: getattr(torch_c, name)
                 for name in (

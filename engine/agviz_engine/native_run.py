@@ -42,11 +42,11 @@ from agviz_engine.events import CPU_QUEUE
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
 from agviz_engine.torch_layout import expectation, retains_grad
 from agviz_engine.torch_modes import (
+    Pause,
+    anomaly_pause,
     enter_legacy_vmap,
-    is_anomaly_check_nan_enabled,
     is_anomaly_enabled,
     leave_legacy_vmap,
-    set_anomaly_enabled,
 )
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def inplace_hint() -> str:
     def ask() -> None:
         result: Any = torch.ones((), requires_grad=True).exp()
         result.detach().zero_()
-        with _anomaly_pause:
+        with anomaly_pause:
             try:
                 result = result.grad_fn._saved_result
             except RuntimeError as error:
@@ -322,7 +322,7 @@ def _host_pruned(
     def body_then_abort() -> None:
         outside.close()
         body()
-        undo.enter_context(_anomaly_pause)
+        undo.enter_context(anomaly_pause)
         raise AbortHost
 
     with contextlib.ExitStack() as undo:
@@ -353,51 +353,7 @@ def apart(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         ]
 
 
-class _Pause:
-    """Flags of the process are off while there is a native call that they would disturb.
-
-    The calls of several threads share one pause.
-    """
-
-    def __init__(self, read: Callable[[], tuple[bool, ...]], write: Callable[..., None]) -> None:
-        self._read = read
-        self._write = write
-        self._lock = threading.RLock()
-        self._calls = 0
-        self._before: tuple[bool, ...] = ()
-
-    @property
-    def flags(self) -> tuple[bool, ...]:
-        """The flags as they are without the pause."""
-        with self._lock:
-            return self._before if self._calls else self._read()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._calls += 1
-            if self._calls == 1:
-                self._before = self._read()
-                self._write(*[False] * len(self._before))
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._calls -= 1
-            if self._calls == 0:
-                self._write(*self._before)
-
-    def forget(self) -> None:
-        """End the pause of threads that do not exist in a forked child."""
-        self._lock = threading.RLock()
-        if self._calls:
-            self._calls = 0
-            self._write(*self._before)
-
-
-_anomaly_pause = _Pause(
-    lambda: (is_anomaly_enabled(), is_anomaly_check_nan_enabled()), set_anomaly_enabled
-)
-"""While hosts abort: torch would warn with the stack of an error."""
-_warn_always_pause = _Pause(lambda: (torch.is_warn_always_enabled(),), torch.set_warn_always)
+_warn_always_pause = Pause(lambda: (torch.is_warn_always_enabled(),), torch.set_warn_always)
 """While nodes run with a graph of their own: torch would warn of that for each."""
 
 
@@ -410,7 +366,7 @@ def after_fork() -> None:
     """In a forked child: let go of what other threads held."""
     global _asking  # noqa: PLW0603 - another thread may have held it
     _asking = threading.RLock()
-    _anomaly_pause.forget()
+    anomaly_pause.forget()
     _warn_always_pause.forget()
 
 

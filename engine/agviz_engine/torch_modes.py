@@ -7,9 +7,13 @@ has to meet torch's own functions imports this module before that begins.
 from __future__ import annotations
 
 import operator
-from typing import Any, cast
+import threading
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _C = cast("Any", torch._C)
 is_anomaly_enabled = _C.is_anomaly_enabled
@@ -37,3 +41,57 @@ def enter_legacy_vmap(levels: int) -> None:
     """Enter so many levels again."""
     for _ in range(levels):
         _C._vmapmode_increment_nesting()
+
+
+class Pause:
+    """Flags of the process are off while there is a native call that they would disturb.
+
+    The calls of several threads share one pause.
+    """
+
+    def __init__(self, read: Callable[[], tuple[bool, ...]], write: Callable[..., None]) -> None:
+        self._read = read
+        self._write = write
+        self._lock = threading.RLock()
+        self._calls = 0
+        self._before: tuple[bool, ...] = ()
+
+    @property
+    def flags(self) -> tuple[bool, ...]:
+        """The flags as they are without the pause."""
+        with self._lock:
+            return self._before if self._calls else self._read()
+
+    def write(self, *flags: bool) -> None:
+        """Set the flags, during a pause for when it ends."""
+        with self._lock:
+            if self._calls:
+                self._before = flags
+            else:
+                self._write(*flags)
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._calls += 1
+            if self._calls == 1:
+                self._before = self._read()
+                self._write(*[False] * len(self._before))
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._calls -= 1
+            if self._calls == 0:
+                self._write(*self._before)
+
+    def forget(self) -> None:
+        """End the pause of threads that do not exist in a forked child."""
+        self._lock = threading.RLock()
+        if self._calls:
+            self._calls = 0
+            self._write(*self._before)
+
+
+anomaly_pause = Pause(
+    lambda: (is_anomaly_enabled(), is_anomaly_check_nan_enabled()), set_anomaly_enabled
+)
+"""While hosts abort: torch would warn with the stack of an error."""

@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from agviz_engine import native_run
+from agviz_engine import native_run, torch_modes
 from agviz_engine.api import engine
 from agviz_engine.thread_state import NO_DEVICE, current
 
@@ -31,7 +31,7 @@ def leftovers() -> list[str]:
         "a pass that counts as running": ours.activity.passes != 0,
         "a one-node run": bool(native_run._thread.runs),
         "the body of a host": bool(native_run._thread.bodies),
-        "a pause of anomaly mode": native_run._anomaly_pause._calls != 0,
+        "a pause of anomaly mode": torch_modes.anomaly_pause._calls != 0,
         "a pause of warnings": native_run._warn_always_pause._calls != 0,
         "multithreading turned off": not torch._C._is_multithreading_enabled(),
         "gradient mode turned off": not torch.is_grad_enabled(),

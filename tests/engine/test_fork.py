@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from agviz_engine import api, installed, is_installed, native_run
+from agviz_engine import api, installed, is_installed, torch_modes
 from tests.engine.builders import leaf
 from tests.engine.idle import leftovers
 
@@ -171,7 +171,7 @@ def test_child_while_another_thread_is_in_a_backward() -> None:
 LOCKS: dict[str, Callable[[], Any]] = {
     "steal": lambda: api.engine().activity.lock,
     "install": lambda: api._lock,
-    "anomaly mode": lambda: native_run._anomaly_pause._lock,
+    "anomaly mode": lambda: torch_modes.anomaly_pause._lock,
 }
 
 
@@ -194,7 +194,7 @@ def test_child_while_another_thread_holds_a_lock(name: str) -> None:
 @pytest.mark.slow
 def test_child_while_another_thread_pauses_anomaly_mode() -> None:
     def pause(wait: Callable[[], None]) -> None:
-        with native_run._anomaly_pause:
+        with torch_modes.anomaly_pause:
             wait()
 
     def check() -> None:

@@ -83,14 +83,11 @@ def _hint() -> str:
     def ask() -> None:
         result: Any = torch.ones((), requires_grad=True).exp()
         result.detach().zero_()
-        check_nan = torch_modes.is_anomaly_check_nan_enabled()
-        torch_modes.set_anomaly_enabled(False)
-        try:
-            result = result.grad_fn._saved_result
-        except RuntimeError as error:
-            said.append(str(error).partition(" instead.")[2])
-        finally:
-            torch_modes.set_anomaly_enabled(True, check_nan)
+        with torch_modes.anomaly_pause:
+            try:
+                result = result.grad_fn._saved_result
+            except RuntimeError as error:
+                said.append(str(error).partition(" instead.")[2])
 
     thread = threading.Thread(target=ask)
     thread.start()
