@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agviz.analysis.steps.asking import found_in_steps
+from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
 from tests import python_process
@@ -203,7 +204,11 @@ def test_what_is_read_late_is_found_with_its_line(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize("name", LEFT_ALONE)
 def test_what_is_bound_or_shared_is_not(tmp_path: Path, name: str) -> None:
     with Trace.open(recorded(tmp_path, LEFT_ALONE[name])) as trace:
-        assert not [each for each in found_in_steps(trace) if each.kind == "late binding"]
+        assert not [
+            each
+            for each in found_in_steps(trace, RunSteps(trace.beginning))
+            if each.kind == "late binding"
+        ]
 
 
 @pytest.mark.parametrize(

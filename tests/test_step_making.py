@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import agviz
 from agviz.analysis.steps.asking import found_in_steps
+from agviz.analysis.steps.run import RunSteps
 from agviz.traces.reader import Trace
 
 if TYPE_CHECKING:
@@ -119,7 +120,11 @@ def told(tmp_path: Path, model: nn.Module) -> list[StepFinding]:
             model(torch.randn(8, 4)).square().mean().backward()
             optimizer.step()
     with Trace.open(tmp_path / "t.agviz") as trace:
-        return [found for found in found_in_steps(trace) if found.kind == "made in forward"]
+        return [
+            found
+            for found in found_in_steps(trace, RunSteps(trace.beginning))
+            if found.kind == "made in forward"
+        ]
 
 
 @pytest.mark.parametrize("kind", [WithAdapter, WithPositions, Normalised])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agviz.analysis.steps.asking import found_in_steps
+from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
 from tests import python_process
@@ -80,4 +81,8 @@ def test_a_name_that_nothing_reads_is_told(tmp_path: Path, body: list[str]) -> N
 
 def test_what_is_used_afterwards_is_not(tmp_path: Path) -> None:
     with Trace.open(recorded(tmp_path, *LEFT_ALONE)) as trace:
-        assert not [each for each in found_in_steps(trace) if each.kind == "rebound"]
+        assert not [
+            each
+            for each in found_in_steps(trace, RunSteps(trace.beginning))
+            if each.kind == "rebound"
+        ]

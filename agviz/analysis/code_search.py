@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import math
+import weakref
 from typing import TYPE_CHECKING, Final
 
 from agviz.traces.rows import Frame
@@ -21,6 +22,8 @@ OF_TORCH: Final = frozenset({"F", "functional", "nn.functional", "torch", "torch
 """What programs call the modules in which torch has its functions."""
 _FILES: Final = 64
 """Whose syntax trees are kept."""
+_trees: Final[weakref.WeakKeyDictionary[Trace, dict[str, ast.Module]]] = weakref.WeakKeyDictionary()
+"""By trace and file: to put a text together again takes longer than most rules."""
 _MOST_DEEP: Final = 8
 """Calls inside of calls that are followed by name."""
 
@@ -28,6 +31,15 @@ _MOST_DEEP: Final = 8
 def parsed(source: Sequence[str]) -> ast.Module:
     """The syntax tree of a file, which nobody changes; an empty one where it is not Python."""
     return _parsed("\n".join(source))
+
+
+def tree_of(trace: Trace, file: str) -> ast.Module:
+    """The syntax tree of a file that a trace holds; an empty one where it holds none."""
+    known = _trees.setdefault(trace, {})
+    tree = known.get(file) or parsed(trace.source(file))
+    if tree.body:  # else it may not be in the file yet
+        known[file] = tree
+    return tree
 
 
 # Rules ask about one file hundreds of times: 200 optimizers made in one line took minutes.
@@ -55,7 +67,7 @@ def with_functions(tree: ast.Module) -> Sequence[tuple[str, ast.AST]]:
 
 def nodes_of(trace: Trace, file: str) -> Sequence[tuple[str, ast.AST]]:
     """All nodes of a file in the order of its text, each with the name of its function."""
-    return with_functions(parsed(trace.source(file)))
+    return with_functions(tree_of(trace, file))
 
 
 def nodes_by_function(trace: Trace, file: str) -> Mapping[str, Sequence[ast.AST]]:
@@ -280,7 +292,7 @@ def method(trace: Trace, owner: str, name: str) -> Frame | None:
     found = [
         Frame(file, inner.lineno, name, False)
         for file in user_files(trace)
-        for node in ast.walk(parsed(trace.source(file)))
+        for node in ast.walk(tree_of(trace, file))
         if isinstance(node, ast.ClassDef) and node.name == owner
         for inner in node.body
         if isinstance(inner, ast.FunctionDef) and inner.name == name

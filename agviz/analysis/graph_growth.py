@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import calls_itself, line_of_call, only_call, parsed
+from agviz.analysis.code_search import calls_itself, line_of_call, only_call, tree_of
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -209,7 +209,7 @@ def _class_around(trace: Trace, frame: Frame) -> str:
     return max(
         (
             (node.lineno, node.name)
-            for node in ast.walk(parsed(trace.source(frame.file)))
+            for node in ast.walk(tree_of(trace, frame.file))
             if isinstance(node, ast.ClassDef)
             and node.lineno <= frame.line <= (node.end_lineno or 0)
         ),

@@ -6,7 +6,14 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import ADDING, container_name, parsed, targets_of, with_functions
+from agviz.analysis.code_search import (
+    ADDING,
+    container_name,
+    parsed,
+    targets_of,
+    tree_of,
+    with_functions,
+)
 from agviz.traces.live_graphs import (
     CLOSURE,
     CONTAINER,
@@ -181,7 +188,7 @@ def _most_held(trace: Trace, look: LiveGraphsLook, holder: Holder | None) -> int
         return None
     name = holder.name.rpartition(".")[2]
     for file in dict.fromkeys(each.file for each in (call, visible(holder.stack)) if each):
-        for node in ast.walk(parsed(trace.source(file))):
+        for node in ast.walk(tree_of(trace, file)):
             if (
                 isinstance(node, ast.Assign | ast.AnnAssign)
                 and any(container_name(target) == name for target in targets_of(node))

@@ -7,7 +7,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import container_name, nodes_of, parsed, takes_from, targets_of
+from agviz.analysis.code_search import container_name, nodes_of, takes_from, targets_of, tree_of
 from agviz.analysis.lineage import last_name
 from agviz.analysis.program_calls import last_passes, ops_of_pass
 from agviz.words.shapes import write_shape
@@ -246,7 +246,7 @@ def _joins_a_list(trace: Trace, ops: Sequence[ForwardOpRow]) -> bool:
     frame = ops[-1].frame
     if frame is None:
         return False
-    tree = parsed(trace.source(frame.file))
+    tree = tree_of(trace, frame.file)
     names = {
         container_name(node.args[0])
         for node in ast.walk(tree)

@@ -13,7 +13,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import called_name, parsed, user_files
+from agviz.analysis.code_search import called_name, tree_of, user_files
 from agviz.analysis.measures import number
 from agviz.analysis.program_calls import last_passes, looping_frame
 from agviz.traces.rows import visible
@@ -210,5 +210,5 @@ def _is_computed(trace: Trace, test: ast.expr) -> bool:
     return any(
         isinstance(node, ast.FunctionDef) and node.name in asked and node.decorator_list
         for file in user_files(trace)
-        for node in ast.walk(parsed(trace.source(file)))
+        for node in ast.walk(tree_of(trace, file))
     )

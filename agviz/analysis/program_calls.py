@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import parsed
+from agviz.analysis.code_search import tree_of
 from agviz.traces.rows import GraphTaskStatus
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _loop_around(trace: Trace, frame: Frame) -> ast.AST | None:
 
 
 def _around(trace: Trace, frame: Frame) -> Iterator[ast.stmt | ast.expr]:
-    for node in ast.walk(parsed(trace.source(frame.file))):
+    for node in ast.walk(tree_of(trace, frame.file)):
         if isinstance(node, ast.stmt | ast.expr):
             first, last = node.lineno, node.end_lineno or node.lineno
             if first <= frame.line <= last:

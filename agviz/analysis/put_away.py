@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import ADDING, container_name, elements, line_at, parsed
+from agviz.analysis.code_search import ADDING, container_name, elements, line_at, parsed, tree_of
 from agviz.traces.rows import Frame
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ def put_away_elsewhere(trace: Trace, made: Sequence[Frame], used: Frame) -> PutA
         made: the stack of what made it.
         used: the line that uses it in a later step.
     """
-    scope = _scope(parsed(trace.source(used.file)), used.line)
+    scope = _scope(tree_of(trace, used.file), used.line)
     statements = [] if scope is None else list(_statements(scope))
     reading = [each for each in statements if _holds(each, used.line)]
     read = set().union(*map(_loads, reading))
     _follow(statements, read)
     for frame in (each for each in made if not each.hidden and each.function != used.function):
-        scope = _scope(parsed(trace.source(frame.file)), frame.line)
+        scope = _scope(tree_of(trace, frame.file), frame.line)
         statements = [] if scope is None else list(_statements(scope))
         found = _kept(statements, _given(statements, frame.line), read)
         if len(found) == 1:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import parsed
+from agviz.analysis.code_search import tree_of
 from agviz.analysis.coverage import ALL_PASSES
 from agviz.traces.rows import visible
 from agviz_engine.events import LEFT_OUT, NO_GRAPH_TASK
@@ -226,7 +226,7 @@ def _by_python(trace: Trace) -> RefusedCall | None:
 
 def _block(trace: Trace, disabled: Frame | None) -> str:
     """``x`` of the line ``with torch.set_grad_enabled(x):``; empty: it is none."""
-    nodes = () if disabled is None else ast.walk(parsed(trace.source(disabled.file)))
+    nodes = () if disabled is None else ast.walk(tree_of(trace, disabled.file))
     found = (
         ast.unparse(item.context_expr)
         for node in nodes
@@ -245,7 +245,7 @@ def _suspended(trace: Trace, disabled: Frame | None, stack: Sequence[Frame]) -> 
         return None
     found = [
         inner.lineno
-        for node in ast.walk(parsed(trace.source(disabled.file)))
+        for node in ast.walk(tree_of(trace, disabled.file))
         if isinstance(node, ast.With) and node.lineno == disabled.line
         for inner in ast.walk(node)
         if isinstance(inner, ast.Yield)
@@ -306,7 +306,7 @@ def _behind_loss(
     """
     if call is None:
         return []
-    statements = list(ast.walk(parsed(trace.source(call.file))))
+    statements = list(ast.walk(tree_of(trace, call.file)))
     called = [
         node.func.value
         for node in statements

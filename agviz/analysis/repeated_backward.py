@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from agviz.analysis.code_search import called_name, parsed
+from agviz.analysis.code_search import called_name, tree_of
 from agviz.analysis.program_calls import function_around, last_passes, looping_frame, ops_of_pass
 from agviz.traces.rows import visible
 
@@ -135,7 +135,7 @@ def _looks_at_each(trace: Trace, call: Sequence[Frame]) -> bool:
     called = {called_name(each) for each in ast.walk(loop) if isinstance(each, ast.Call)}
     helpers = [
         node
-        for node in ast.walk(parsed(trace.source(found[0].file)))
+        for node in ast.walk(tree_of(trace, found[0].file))
         if isinstance(node, ast.FunctionDef) and node.name in called - {"backward"}
     ]
     every = (loop, *functions, *helpers)

@@ -11,9 +11,9 @@ from agviz.analysis.code_search import (
     container_name,
     elements,
     only_call,
-    parsed,
     takes_from,
     targets_of,
+    tree_of,
     user_files,
     with_functions,
 )
@@ -148,7 +148,7 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     if holder.kind in {LONGER, CYCLE} or holder.what == CYCLED:
         return StoredTensors(look=look, holder=holder, frame=made, is_hook=False)
     lines = [
-        (Frame(file, line, function, False), parsed(trace.source(file)))
+        (Frame(file, line, function, False), tree_of(trace, file))
         for file in user_files(trace)
         for line, function in adding(trace.source(file), holder.name)
         if holder.kind != STATE or ".state[" in trace.source(file)[line - 1]

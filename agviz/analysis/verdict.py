@@ -41,6 +41,7 @@ from agviz.analysis.source import source_line
 from agviz.analysis.steps.asking import found_in_steps, note_on_steps, shown_in_steps
 from agviz.analysis.steps.broken_rule import BROKEN, kept_apart
 from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.steps.stuck import STUCK
 from agviz.analysis.steps.summing import constant_derivative
 from agviz.analysis.trained_advantage import trained_advantage
@@ -154,7 +155,8 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
     Raises:
         agviz.errors.TraceError: there is no such graph task, or the file is damaged.
     """
-    found = sorted(_found(trace, graph_task), key=_rank)
+    run = RunSteps(trace.beginning)
+    found = sorted(_found(trace, graph_task, run), key=_rank)
     if not any(each.is_found and not _is_repeated(each) for each in found):
         # else these may be what follows
         shut = _without_effect(trace, graph_task)
@@ -163,20 +165,20 @@ def verdicts(trace: Trace, graph_task: int | None = None) -> tuple[Verdict, ...]
         elif shut is not None:
             found = [of_failure(shut, trace), *found]
     if not found and graph_task is None:
-        found = _shown(trace)
+        found = _shown(trace, run)
     if not all(map(_is_repeated, found)):  # of what is only slow, the heading suffices
         found = [replace(each, paragraph="") if _is_repeated(each) else each for each in found]
-    return tuple(found) or (_not_found(trace, graph_task),)
+    return tuple(found) or (_not_found(trace, graph_task, run),)
 
 
-def _shown(trace: Trace) -> list[Verdict]:
+def _shown(trace: Trace, run: RunSteps) -> list[Verdict]:
     """The first of what may be meant, if anything is found that may; else a rule that raised."""
     broken = []
     for each in _asked(_MAY_BE_MEANT, trace, Outcome.CANT_TELL):
         if not _is_broken(each):
             return [each]
         broken.append(each)
-    broken[:0] = [of_failure(each, trace, Outcome.CANT_TELL) for each in shown_in_steps(trace)]
+    broken[:0] = [of_failure(each, trace, Outcome.CANT_TELL) for each in shown_in_steps(run)]
     return broken[:1]
 
 
@@ -254,7 +256,7 @@ def _is_repeated(verdict: Verdict) -> bool:
     return isinstance(verdict.basis, Recomputed | RepeatedBackward | RepeatedCalls)
 
 
-def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
+def _found(trace: Trace, graph_task: int | None, run: RunSteps) -> Iterator[Verdict]:
     """What went wrong, or can't be judged yet."""
     wrong = failure(trace, graph_task)
     if isinstance(wrong, Hang) and (raising := failing(trace, wrong)) is not None:
@@ -268,7 +270,7 @@ def _found(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
         yield replace(found, paragraph=f"{found.paragraph} {beside}".rstrip())
     if graph_task is None:
         yield from _around_passes(trace, wrong)
-    yield from _of_steps_and_values(trace, graph_task)
+    yield from _of_steps_and_values(trace, graph_task, run)
     if graph_task is None:
         yield from _asked(_WRITTEN_SO, trace, Outcome.FOUND)
         yield from (of_failure(each, trace) for each in growth(trace))
@@ -288,9 +290,9 @@ def _asked(rules: Iterable[_Rule], trace: Trace, outcome: Outcome) -> Iterator[V
             yield of_failure(found, trace, outcome)
 
 
-def _of_steps_and_values(trace: Trace, graph_task: int | None) -> Iterator[Verdict]:
+def _of_steps_and_values(trace: Trace, graph_task: int | None, run: RunSteps) -> Iterator[Verdict]:
     """What is wrong with steps, and what is not finite, in the order in which it is to be told."""
-    steps = found_in_steps(trace) if graph_task is None else []
+    steps = found_in_steps(trace, run) if graph_task is None else []
     if any(found.kind == STUCK for found in steps) and no_use(trace) is not None:
         steps = [found for found in steps if found.kind != STUCK]  # it is known what is shut
     explained = explain(trace, graph_task) if is_measured(trace) else None
@@ -383,7 +385,7 @@ def _loss(
     return None
 
 
-def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
+def _not_found(trace: Trace, graph_task: int | None, run: RunSteps) -> Verdict:
     """Nothing went wrong in what was looked at: says what that was, and what was not."""
     tasks = trace.graph_tasks
     if graph_task is not None:
@@ -411,7 +413,7 @@ def _not_found(trace: Trace, graph_task: int | None) -> Verdict:
         return replace(of_explanation(harmless), paragraph=said)
     missing = untrained(trace, graph_task)
     why = f" {missing}: agviz why says why." if missing else ""
-    note = note_on_steps(trace) if graph_task is None else ""
+    note = note_on_steps(run) if graph_task is None else ""
     why += f" {note}." if note else ""
     return Verdict(
         outcome=Outcome.NOTHING_UNUSUAL,

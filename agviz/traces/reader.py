@@ -140,6 +140,7 @@ class Trace:
         self._known_timeline: Timeline | None = None
         self._known_facts: TaskFacts | None = None
         self._known_beginning: Trace | None = None
+        self._sources: dict[str, list[str]] = {}
         self._read_anew()
 
     @classmethod
@@ -495,8 +496,13 @@ class Trace:
         Args:
             file: its name, as :attr:`Frame.file` has it.
         """
-        text = self._contents().source(file).rstrip("\n")
-        return [clean(line.expandtabs(_TAB)) for line in text.split("\n")] if text else []
+        known = self._sources.get(file)
+        if known is None:
+            text = self._contents().source(file).rstrip("\n")
+            known = [clean(line.expandtabs(_TAB)) for line in text.split("\n")] if text else []
+            if known:  # else it may come yet
+                self._sources[file] = known
+        return known
 
     def native_calls(self) -> list[NativeCallRow]:
         """The calls that were handed to torch's own engine, in order of time."""

@@ -43,8 +43,10 @@ def aliases(run: RunSteps) -> Iterator[StepFinding]:
     """The first model that has two names. Note [Two names]."""
     for file in user_files(run.trace) if run.optimizers else ():
         nodes = nodes_of(run.trace, file)
-        for alias in _assigned(nodes):
-            if alias.function not in run.running or not _are_taken_for_two(nodes, alias):
+        aliases = [each for each in _assigned(nodes) if each.function in run.running]
+        calls = _calls(nodes) if aliases else ()
+        for alias in aliases:
+            if not _are_taken_for_two(nodes, calls, alias):
                 continue
             how = f"copy.copy({alias.of}) copies the module, and none of its parameters"
             if not alias.is_copy:
@@ -83,12 +85,18 @@ def _assigned(nodes: Sequence[tuple[str, ast.AST]]) -> Iterator[_Alias]:
             yield given[0]
 
 
-def _are_taken_for_two(nodes: Sequence[tuple[str, ast.AST]], alias: _Alias) -> bool:
-    """Whether both are called as models are, one of them cut off, and both for one loss."""
-    both = {alias.name, alias.of}
-    calls = [
+def _calls(nodes: Sequence[tuple[str, ast.AST]]) -> Sequence[tuple[str, str]]:
+    """What is called, as it is written, each with its function."""
+    return [
         (function, ast.unparse(node.func)) for function, node in nodes if isinstance(node, ast.Call)
     ]
+
+
+def _are_taken_for_two(
+    nodes: Sequence[tuple[str, ast.AST]], calls: Sequence[tuple[str, str]], alias: _Alias
+) -> bool:
+    """Whether both are called as models are, one of them cut off, and both for one loss."""
+    both = {alias.name, alias.of}
     is_trained = not {f"{name}.parameters" for name in both}.isdisjoint(name for _, name in calls)
     if not is_trained or alias.name not in {name for _, name in calls}:
         return False

@@ -93,13 +93,13 @@ from agviz.analysis.steps import (
 )
 from agviz.analysis.steps.broken_rule import kept_apart
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.run import RunSteps
 from agviz.analysis.zero_derivative import second_derivatives
 from agviz.words.units import backward_passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from agviz.analysis.steps.run import RunSteps
     from agviz.traces.reader import Trace
 
 
@@ -169,17 +169,21 @@ class _Asking:
         return []
 
 
-def found_in_steps(trace: Trace) -> list[StepFinding]:
+def found_in_steps(trace: Trace, run: RunSteps) -> list[StepFinding]:
     """What is wrong with the steps of a run; empty where only some passes were chosen.
 
     Where passes were left out, it is that of the run before the first of them.
+
+    Args:
+        trace: the trace.
+        run: of ``trace.beginning``.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
     if trace.meta.partial:
         return []
-    found = _found(trace.beginning)
+    found = _found(run)
     if trace.beginning is not trace:
         count = backward_passes(len(trace.beginning.graph_tasks.outermost.ids), 0)
         said = f"That is of the first {count}, before any was left out."
@@ -187,8 +191,7 @@ def found_in_steps(trace: Trace) -> list[StepFinding]:
     return [*unseen.unseen(trace), *found]
 
 
-def _found(trace: Trace) -> list[StepFinding]:
-    run = RunSteps(trace)
+def _found(run: RunSteps) -> list[StepFinding]:
     ask = _Asking(run)
     early = ask(scaling.unscaled_too_early)
     restored = ask(restoring.restores_nothing)
@@ -314,15 +317,15 @@ def _found(trace: Trace) -> list[StepFinding]:
     return [*trends, *causes, *ask.broken]
 
 
-def shown_in_steps(trace: Trace) -> list[StepFinding]:
+def shown_in_steps(run: RunSteps) -> list[StepFinding]:
     """The first of what is said and not judged of the steps; else the rules that raised.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    if trace.meta.partial:
+    if run.trace.meta.partial:
         return []
-    run, broken = RunSteps(trace.beginning), list[StepFinding]()
+    broken = list[StepFinding]()
     for rule in _SHOWN:
         with kept_apart(broken):
             found = rule(run)
@@ -331,10 +334,10 @@ def shown_in_steps(trace: Trace) -> list[StepFinding]:
     return broken
 
 
-def note_on_steps(trace: Trace) -> str:
+def note_on_steps(run: RunSteps) -> str:
     """What is worth a word where nothing is wrong, without its full stop; empty: nothing is.
 
     Raises:
         agviz.errors.TraceError: the file is damaged.
     """
-    return "" if trace.meta.partial else holding.note(RunSteps(trace.beginning))
+    return "" if run.trace.meta.partial else holding.note(run)

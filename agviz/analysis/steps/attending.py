@@ -19,9 +19,8 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, line_at
+from agviz.analysis.code_search import called_name, line_at, with_functions
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.given_names import GivenNames
 from agviz.analysis.steps.mask_sense import (
     FUSED,
     TAKING_PART,
@@ -34,6 +33,7 @@ from agviz.analysis.steps.next_tokens import NextTokens
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from agviz.analysis.steps.given_names import GivenNames
     from agviz.analysis.steps.next_tokens import Prediction
     from agviz.analysis.steps.run import RunSteps
 
@@ -107,7 +107,7 @@ def not_shifted(run: RunSteps) -> StepFinding | None:
 
 def _text(run: RunSteps) -> _Text:
     lines = {(frame.file, frame.line) for frame in run.trace.frames()}
-    return _Text(run, GivenNames(run.trace), lines)
+    return _Text(run, run.given_names, lines)
 
 
 def _mentions(run: RunSteps, words: Iterable[str]) -> bool:
@@ -124,10 +124,9 @@ def _wrong_masks(text: _Text) -> Iterator[StepFinding]:
 
 def _calls(text: _Text) -> Iterator[tuple[str, ast.Call]]:
     """Those that ran, with their files."""
-    for file, tree in text.names.trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and text.has_run(node, file):
-                yield file, node
+    for file, call in text.names.calls:
+        if text.has_run(call, file):
+            yield file, call
 
 
 def _of_mask(text: _Text, file: str, wrong: WrongMask) -> StepFinding:
@@ -235,7 +234,8 @@ def _are_first_sizes(text: _Text, first: ast.expr, second: ast.expr) -> bool:
 
 def _unmasked(text: _Text) -> Iterator[StepFinding]:
     """Note [To see what is to be predicted]."""
-    if any(_may_mask(node) for tree in text.names.trees.values() for node in ast.walk(tree)):
+    trees = text.names.trees.values()
+    if any(_may_mask(node) for tree in trees for _, node in with_functions(tree)):
         return
     for file, prediction in _predictions(text):
         axis = prediction.targets.axis

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import (
     line_at,
     own_name,
-    parsed,
+    tree_of,
     user_files,
     values_named,
     with_functions,
@@ -80,7 +80,7 @@ def hardly_follows(run: RunSteps) -> StepFinding | None:
 def _averages(run: RunSteps) -> Iterator[tuple[Frame, str, Shares]]:
     """What loops over the weights of two models write to, and of which shares that is made."""
     for file in user_files(run.trace) if run.optimizers else ():
-        tree = parsed(run.trace.source(file))
+        tree = tree_of(run.trace, file)
         for function, loop in with_functions(tree):
             if not isinstance(loop, ast.For) or not _is_of_two(loop):
                 continue

@@ -16,7 +16,7 @@ import copy
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from agviz.analysis.code_search import called_name, line_at, parsed, targets_of, user_files
+from agviz.analysis.code_search import called_name, line_at, parsed, targets_of, tree_of, user_files
 from agviz.analysis.steps.finding import StepFinding, listed
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def read_late(run: RunSteps) -> Iterator[StepFinding]:
         loops = [*_over(run, site, passes)]
         changed = [_changed(run, task, kinds, writes=_writes(hook)) for task in passes]
         nodes = max(changed, key=len)
-        tree = parsed(run.trace.source(site.file))
+        tree = tree_of(run.trace, site.file)
         varying = _varying(loops, {node.parameter or "" for node in nodes}, _lists(tree))
         names = [name for name in dict.fromkeys(_free(hook)) if name in varying]
         if names and len(nodes) > 1:

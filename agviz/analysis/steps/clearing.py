@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, parsed, with_functions
+from agviz.analysis.code_search import called_name, line_at, tree_of, with_functions
 from agviz.analysis.program_writes import written
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, is_clear, is_set_to_zero
@@ -341,7 +341,7 @@ def kept_by_hand(run: RunSteps) -> Iterator[StepFinding]:
     frame = visible(run.trace.call_site(ids[-1]))
     if frame is None:
         return
-    tree = parsed(run.trace.source(frame.file))
+    tree = tree_of(run.trace, frame.file)
     written = [place for place in with_functions(tree) if _moves_by_gradient(place[1])]
     if not written or _clears_by_hand(tree):
         return

@@ -19,7 +19,7 @@ from agviz.analysis.code_search import (
     called_name,
     nodes_beside,
     own_name,
-    parsed,
+    tree_of,
     values_named,
 )
 from agviz.analysis.evidence import base_name
@@ -213,7 +213,7 @@ def _is_augmented(run: RunSteps, frame: Frame | None) -> bool:
     """Whether a line is one like ``x[index] += y``, or ``x[index] = x[index] + y``."""
     return frame is not None and any(
         _is_sum_by_index(node)
-        for node in ast.walk(parsed(run.trace.source(frame.file)))
+        for node in ast.walk(tree_of(run.trace, frame.file))
         if isinstance(node, ast.stmt)
         and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
     )
@@ -278,7 +278,7 @@ def swapped_bounds(run: RunSteps) -> Iterator[StepFinding]:
         return
     frames = [node.frame for node in run.trace.nodes(task.id) if "Clamp" in node.name]
     for frame in dict.fromkeys(filter(None, frames)):
-        tree = parsed(run.trace.source(frame.file))
+        tree = tree_of(run.trace, frame.file)
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or node.lineno != frame.line:
                 continue
@@ -388,7 +388,7 @@ def _is_method(run: RunSteps, frame: Frame) -> bool:
         isinstance(node, ast.FunctionDef)
         and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
         and [argument.arg for argument in node.args.args[:1]] == ["self"]
-        for node in ast.walk(parsed(run.trace.source(frame.file)))
+        for node in ast.walk(tree_of(run.trace, frame.file))
     )
 
 

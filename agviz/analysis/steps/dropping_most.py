@@ -11,7 +11,7 @@ from agviz.analysis.code_search import (
     line_at,
     nodes_of,
     own_name,
-    parsed,
+    tree_of,
     user_files,
     values_named,
 )
@@ -36,9 +36,9 @@ def heavy_dropout(run: RunSteps) -> StepFinding | None:
     """
     for file in user_files(run.trace) if run.optimizers else ():
         for function, node in nodes_of(run.trace, file):
-            if not isinstance(node, ast.Call) or function not in run.running:
+            if not isinstance(node, ast.Call) or called_name(node) not in _DROPOUTS | _FUNCTIONS:
                 continue
-            share = _share(node, parsed(run.trace.source(file)))
+            share = _share(node, tree_of(run.trace, file)) if function in run.running else math.nan
             if not _MOST < share < 1:
                 continue
             return StepFinding(
@@ -57,10 +57,7 @@ def heavy_dropout(run: RunSteps) -> StepFinding | None:
 
 def _share(call: ast.Call, tree: ast.Module) -> float:
     """The number that a dropout is given; NaN: it is none, or not known."""
-    name = called_name(call)
-    place = 0 if name in _DROPOUTS else 1
-    if name not in _DROPOUTS | _FUNCTIONS:
-        return math.nan
+    place = 0 if called_name(call) in _DROPOUTS else 1
     by_word = {word.arg: word.value for word in call.keywords}
     given = by_word.get("p", call.args[place] if len(call.args) > place else None)
     if isinstance(given, ast.Constant):

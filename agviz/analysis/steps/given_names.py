@@ -9,7 +9,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from agviz.analysis.code_search import called_name, parsed, targets_of, user_files
+from agviz.analysis.code_search import (
+    called_name,
+    targets_of,
+    tree_of,
+    user_files,
+    with_functions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,20 +53,20 @@ class GivenNames:
     """
 
     def __init__(self, trace: Trace) -> None:
-        self.trees = {file: parsed(trace.source(file)) for file in user_files(trace)}
+        self.trees = {file: tree_of(trace, file) for file in user_files(trace)}
         """By file."""
-        self.calls: list[ast.Call] = []
-        """All of them, in no certain order."""
+        self.calls: list[tuple[str, ast.Call]] = []
+        """All of them with their files, in the order of the text."""
         self._parents: dict[ast.AST, ast.AST] = {}
         self._bound: dict[tuple[ast.AST | None, str], list[_Binding]] = {}
         """By function or class, and by variable or attribute."""
         self._functions: dict[str, list[_Function]] = {}
-        for tree in self.trees.values():
-            for node in ast.walk(tree):
+        for file, tree in self.trees.items():
+            for _, node in with_functions(tree):
                 self._parents.update((child, node) for child in ast.iter_child_nodes(node))
-        for tree in self.trees.values():
-            for node in ast.walk(tree):
                 self._read(node)
+                if isinstance(node, ast.Call):
+                    self.calls.append((file, node))
         for bindings in self._bound.values():
             bindings.sort(key=lambda each: each.line)
 
@@ -146,7 +152,6 @@ class GivenNames:
             case ast.For(target=target, iter=each):
                 self._bind_each(target, each, node)
             case ast.Call():
-                self.calls.append(node)
                 self._read_call(node)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._functions.setdefault(node.name, []).append(node)
@@ -213,7 +218,7 @@ class GivenNames:
     def _of_argument(self, function: _Function, name: str) -> Iterator[_Binding]:
         owner = self.above(function, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         names = [each for each in _arguments(function) if each != "self"]
-        for call in self.calls:
+        for _, call in self.calls:
             if function.name in {"__call__", "forward"} and isinstance(owner, ast.ClassDef):
                 is_it = self._is_of(call, owner)
             else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import ADDING, called_name, container_name, parsed, targets_of
+from agviz.analysis.code_search import ADDING, called_name, container_name, targets_of, tree_of
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.module_states import EQUAL, SAVED, UNUSED
@@ -99,7 +99,7 @@ def _frame(trace: Trace, place: tuple[str, int, str]) -> Frame:
 
 def _is_let_go(trace: Trace, fact: StateFact) -> bool:
     """Whether nothing reads what a load gives."""
-    tree = parsed(trace.source(fact.at[0]))
+    tree = tree_of(trace, fact.at[0])
     for node in ast.walk(tree):
         if not isinstance(node, _STATEMENTS) or not _holds(node, fact.at[1]):
             continue
@@ -131,7 +131,7 @@ def _is_snapshot(trace: Trace, fact: StateFact) -> bool:
     is_beside = (file, function) == (fact.at[0], fact.at[2])
     loops = [
         node
-        for node in ast.walk(parsed(trace.source(file)))
+        for node in ast.walk(tree_of(trace, file))
         if isinstance(node, _LOOPS) and _holds(node, line)
     ]
     is_kept = fact.is_again and bool(loops) and is_beside
@@ -142,7 +142,7 @@ def _leads(trace: Trace, fact: StateFact) -> bool:
     """Whether what is loaded is computed of the state that was taken, as far as names tell."""
     if fact.taken is None or fact.taken[0] != fact.at[0] or fact.taken[2] != fact.at[2]:
         return False
-    tree = parsed(trace.source(fact.at[0]))
+    tree = tree_of(trace, fact.at[0])
     kept = _kept_as(tree, fact.taken[1])
     loads = [
         node

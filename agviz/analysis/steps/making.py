@@ -11,7 +11,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, container_name, parsed, targets_of, user_files
+from agviz.analysis.code_search import (
+    called_name,
+    container_name,
+    parsed,
+    targets_of,
+    tree_of,
+    user_files,
+)
 from agviz.analysis.evidence import base_name
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import gradients_read
@@ -153,7 +160,7 @@ def _modules(trace: Trace) -> frozenset[str]:
     return frozenset(
         node.name
         for file in user_files(trace)
-        for node in ast.walk(parsed(trace.source(file)))
+        for node in ast.walk(tree_of(trace, file))
         if isinstance(node, ast.ClassDef)
         and any(ast.unparse(base).endswith("Module") for base in node.bases)
         and any(

@@ -299,7 +299,7 @@ class MaskReader:
             return False
         return any(
             ast.unparse(each) == ast.unparse(tokens)
-            for call in self._names.calls
+            for _, call in self._names.calls
             if self._names.function(call) is self._names.function(tokens)
             and is_of_module(call.func)
             and self._names.classes(call.func) == {"Embedding"}

@@ -12,7 +12,7 @@ import ast
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, own_name, parsed, values_named
+from agviz.analysis.code_search import called_name, own_name, parsed, tree_of, values_named
 from agviz.analysis.evidence import base_name
 from agviz.analysis.measures import number
 from agviz.analysis.median import median
@@ -50,7 +50,7 @@ def written_options(run: RunSteps) -> Iterator[StepFinding]:
         if call is None or not each.is_torchs:
             continue
         given = {word.arg: word.value for word in call.keywords if word.arg}
-        tree = parsed(run.trace.source(each.made.file)) if each.made else ast.Module([], [])
+        tree = tree_of(run.trace, each.made.file) if each.made else ast.Module([], [])
         said = _momentum(run, each, _value(given.get("momentum"), tree))
         if each.name in _ADAMS:
             said = said or _betas(each, given.get("betas"), tree)

@@ -19,7 +19,7 @@ from agviz.analysis.code_search import (
     container_name,
     elements,
     line_at,
-    parsed,
+    tree_of,
     user_files,
     with_functions,
 )
@@ -47,7 +47,7 @@ def overwritten(run: RunSteps) -> Iterator[StepFinding]:
         return
     passes = [run.trace.nodes(task.id) for task in tasks]
     for file in user_files(run.trace):
-        tree = parsed(run.trace.source(file))
+        tree = tree_of(run.trace, file)
         made = [_lines(nodes, file) for nodes in passes]
         for around, node in with_functions(tree):
             function = node.name if isinstance(node, _FUNCTIONS) else around
@@ -171,7 +171,7 @@ def _would_train(
     models = {
         container_name(node.func.value)
         for file in user_files(run.trace)
-        for node in ast.walk(parsed(run.trace.source(file)))
+        for node in ast.walk(tree_of(run.trace, file))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and called_name(node) == "parameters"

@@ -7,7 +7,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import own_name, parsed, values_named
+from agviz.analysis.code_search import own_name, tree_of, values_named
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.source_calls import calls, conditions, is_load, is_schedule, made_at
@@ -242,7 +242,7 @@ def _named(run: RunSteps, each: Stepping) -> str:
     """The name that an optimizer is given where it is made; empty: none is seen."""
     if each.made is None:
         return ""
-    for node in ast.walk(parsed(run.trace.source(each.made.file))):
+    for node in ast.walk(tree_of(run.trace, each.made.file)):
         if isinstance(node, ast.Assign) and node.lineno == each.made.line:
             return ast.unparse(node.targets[0])
     return ""
@@ -256,7 +256,7 @@ def _written(run: RunSteps, each: Stepping) -> float:
     given = _given(run, each)
     name = "" if given is None else own_name(given)
     if name and each.made is not None:
-        values = set(values_named(parsed(run.trace.source(each.made.file)), name))
+        values = set(values_named(tree_of(run.trace, each.made.file), name))
         return values.pop() if len(values) == 1 else 0.0
     value = given.value if isinstance(given, ast.Constant) else None
     return float(value) if isinstance(value, int | float) else 0.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, parsed, user_files
+from agviz.analysis.code_search import line_at, tree_of, user_files
 from agviz.analysis.steps.binding import LAMBDA, hook_sites
 from agviz.analysis.steps.finding import StepFinding
 
@@ -86,7 +86,7 @@ def _hook(run: RunSteps, site: HookSite) -> ast.Lambda | ast.FunctionDef | None:
     name = ast.unparse(given).rpartition(".")[2]
     found = [
         node
-        for node in ast.walk(parsed(run.trace.source(site.file)))
+        for node in ast.walk(tree_of(run.trace, site.file))
         if isinstance(node, ast.FunctionDef) and node.name == name
     ]
     return found[0] if len(found) == 1 else None

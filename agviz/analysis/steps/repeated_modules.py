@@ -16,8 +16,8 @@ from agviz.analysis.code_search import (
     called_name,
     container_name,
     line_at,
-    parsed,
     targets_of,
+    tree_of,
     user_files,
     with_functions,
 )
@@ -79,7 +79,7 @@ def repeated_modules(run: RunSteps) -> Iterator[StepFinding]:
 
 def _multiplied(trace: Trace) -> Iterator[_Multiplied]:
     """The lists of calls of modules that the program multiplies, but for those that are meant."""
-    trees = {file: parsed(trace.source(file)) for file in user_files(trace)}
+    trees = {file: tree_of(trace, file) for file in user_files(trace)}
     modules = _modules(list(trees.values()))
     for file, tree in trees.items():
         lines = trace.source(file)

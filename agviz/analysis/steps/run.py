@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import nodes_of, running_functions, user_files
 from agviz.analysis.loss_scale import loss_scale
+from agviz.analysis.steps.given_names import GivenNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,8 +117,11 @@ class RunSteps:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.rows = trace.passes_before_steps()
+
+    @cached_property
+    def rows(self) -> dict[int, int]:
         """By number of a step: the last outermost graph task that had begun; -1: none."""
+        return self.trace.passes_before_steps()
 
     @cached_property
     def optimizers(self) -> list[Stepping]:
@@ -212,6 +216,11 @@ class RunSteps:
     def running(self) -> set[str]:
         """Names of functions that ran, or that those call; to find them, all files are read."""
         return running_functions(self.trace)
+
+    @cached_property
+    def given_names(self) -> GivenNames:
+        """What the text of the program gives to its names."""
+        return GivenNames(self.trace)
 
     def statements(self) -> Iterator[tuple[str, str, ast.stmt]]:
         """All statements of functions that ran: file, function, statement."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import own_name, parsed
+from agviz.analysis.code_search import own_name, tree_of
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import Frame
 
@@ -58,7 +58,7 @@ def _is_argument(trace: Trace, place: tuple[str, int, str]) -> bool:
     file, _, function = place
     arguments = {
         one.arg
-        for node in ast.walk(parsed(trace.source(file)))
+        for node in ast.walk(tree_of(trace, file))
         if isinstance(node, ast.FunctionDef) and node.name == function
         for one in [*node.args.args, *node.args.kwonlyargs]
     }
@@ -76,6 +76,6 @@ def _gives(trace: Trace, place: tuple[str, int, str], seed: int) -> bool:
 def _given(trace: Trace, place: tuple[str, int, str]) -> Iterator[ast.expr]:
     """What the calls of a line are given."""
     file, line, _ = place
-    for node in ast.walk(parsed(trace.source(file))):
+    for node in ast.walk(tree_of(trace, file)):
         if isinstance(node, ast.Call) and node.lineno == line:
             yield from [*node.args, *(word.value for word in node.keywords)]

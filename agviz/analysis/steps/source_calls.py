@@ -12,6 +12,7 @@ from agviz.analysis.code_search import (
     nodes_beside,
     nodes_of,
     parsed,
+    tree_of,
 )
 from agviz.traces.rows import Frame, visible
 
@@ -100,7 +101,7 @@ def uses_gradients(
     """
     if beside is None:
         return False
-    tree = parsed(trace.source(beside.file))
+    tree = tree_of(trace, beside.file)
     looked_at = {
         id(node.value)
         for node in ast.walk(tree)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, nodes_of, parsed, targets_of
+from agviz.analysis.code_search import line_at, nodes_of, targets_of, tree_of
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, is_schedule
@@ -103,7 +103,7 @@ def _is_set_later(trace: Trace, each: Stepping) -> bool:
         isinstance(node, ast.Assign | ast.AugAssign)
         and any(_is_rate(target) for target in targets_of(node))
         for file in files
-        for node in ast.walk(parsed(trace.source(file)))
+        for node in ast.walk(tree_of(trace, file))
     )
 
 

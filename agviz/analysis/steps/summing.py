@@ -27,8 +27,8 @@ from agviz.analysis.code_search import (
     container_name,
     elements,
     nodes_of,
-    parsed,
     targets_of,
+    tree_of,
     user_files,
 )
 from agviz.analysis.evidence import base_name
@@ -217,7 +217,7 @@ class _Arguments(NamedTuple):
 def _arguments(trace: Trace, frame: Frame, number: int) -> _Arguments | None:
     """What a sum adds, by its number among those of a line, from the last one back."""
     pairs: list[_Arguments] = []
-    for node in ast.walk(parsed(trace.source(frame.file))):  # from outside to inside
+    for node in ast.walk(tree_of(trace, frame.file)):  # from outside to inside
         if not isinstance(node, ast.BinOp | ast.AugAssign) or node.lineno != frame.line:
             continue
         if isinstance(node.op, ast.Add | ast.Sub):

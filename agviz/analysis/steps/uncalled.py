@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, nodes_of, parsed, user_files
+from agviz.analysis.code_search import line_at, nodes_of, tree_of, user_files
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _named(run: RunSteps) -> Iterator[tuple[str, StepFinding]]:
         text, method = ast.unparse(node.value), node.value.attr
         if method not in _MEANS or method in seen or method in _properties(trace):
             continue
-        if text in _called_beside(parsed(trace.source(file)), node):
+        if text in _called_beside(tree_of(trace, file), node):
             continue
         seen.add(method)
         yield (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import line_at, parsed, user_files
+from agviz.analysis.code_search import line_at, tree_of, user_files
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def ungiven(run: RunSteps) -> Iterator[StepFinding]:
     if not ran:
         return
     for file in user_files(trace):
-        for node in ast.walk(parsed(trace.source(file))):
+        for node in ast.walk(tree_of(trace, file)):
             if not isinstance(node, ast.ClassDef) or node.name not in ran:
                 continue
             found = _returned(trace, node, file)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, nodes_of, parsed
+from agviz.analysis.code_search import called_name, line_at, nodes_of, tree_of
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import Frame, visible
 from agviz.words.shapes import write_shape
@@ -41,7 +41,7 @@ def unread(run: RunSteps) -> Iterator[StepFinding]:
     if any(_is_needed("\n".join(run.trace.source(file))) for file in files):
         return
     made = [line for file in files for line in _requiring(run, file)]
-    if len(made) != 1 or any(_reads(parsed(run.trace.source(file))) for file in files):
+    if len(made) != 1 or any(_reads(tree_of(run.trace, file)) for file in files):
         return
     (row,) = rows
     yield StepFinding(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, parsed
+from agviz.analysis.code_search import called_name, line_at, tree_of
 from agviz.analysis.measures import number
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.remaking import SCHEDULERS
@@ -38,7 +38,7 @@ def unstepped(run: RunSteps) -> Iterator[StepFinding]:
                 name = ast.unparse(target)
             case _:
                 continue
-        tree = parsed(run.trace.source(file))
+        tree = tree_of(run.trace, file)
         if any(_reads(each, name) for each in ast.walk(tree)):
             continue
         count = plural(max(len(each.steps) for each in run.optimizers), "step")

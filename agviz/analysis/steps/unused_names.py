@@ -16,7 +16,7 @@ from agviz.analysis.code_search import (
     OF_TORCH,
     called_name,
     line_at,
-    parsed,
+    tree_of,
     user_files,
     with_functions,
 )
@@ -46,7 +46,7 @@ def unused_name(run: RunSteps) -> StepFinding | None:
         return None
     lines = {(frame.file, frame.line) for frame in run.trace.frames()}
     for file in user_files(run.trace):
-        tree = parsed(run.trace.source(file))
+        tree = tree_of(run.trace, file)
         functions = [
             node
             for _, node in with_functions(tree)

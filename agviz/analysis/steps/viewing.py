@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import line_at, parsed
+from agviz.analysis.code_search import line_at, tree_of
 from agviz.analysis.steps.finding import StepFinding
 from agviz.analysis.steps.loop_views import Loop, LoopScope, holds
 
@@ -34,7 +34,7 @@ def written_views(run: RunSteps) -> Iterator[StepFinding]:
     stack = run.trace.call_site(ids[-1]) if len(ids) >= _LEAST else ()
     frames = [frame for frame in stack if not frame.hidden]
     for number, frame in enumerate(frames):
-        tree = parsed(run.trace.source(frame.file))
+        tree = tree_of(run.trace, frame.file)
         scope = LoopScope.around(tree, frame, is_called_in_a_loop=_has_loops(run, frames[:number]))
         for view, write in () if scope is None else scope.changed():
             line = write.node.lineno
@@ -57,7 +57,7 @@ def _has_loops(run: RunSteps, frames: Sequence[Frame]) -> bool:
     return any(
         isinstance(node, Loop) and holds(node, frame.line)
         for frame in frames
-        for node in ast.walk(parsed(run.trace.source(frame.file)))
+        for node in ast.walk(tree_of(run.trace, frame.file))
     )
 
 

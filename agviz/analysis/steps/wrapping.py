@@ -14,7 +14,7 @@ import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import calls_itself, line_at, own_name, parsed
+from agviz.analysis.code_search import calls_itself, line_at, own_name, tree_of
 from agviz.analysis.steps.finding import StepFinding
 from agviz.traces.rows import Frame, visible
 from agviz.words.units import plural
@@ -126,7 +126,7 @@ def _makers(run: RunSteps, frame: Frame) -> set[str]:
     """A function's name, those of the functions that define it, and of the class it is of."""
     around = [
         node
-        for node in ast.walk(parsed(run.trace.source(frame.file)))
+        for node in ast.walk(tree_of(run.trace, frame.file))
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
         and node.lineno <= frame.line <= (node.end_lineno or 0)
     ]

@@ -7,7 +7,7 @@ import itertools
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, parsed
+from agviz.analysis.code_search import called_name, tree_of
 from agviz.analysis.outcome import Outcome
 from agviz.ranks.answers.found import RankVerdict, found_at, numbers
 from agviz.ranks.run import waits_for_all
@@ -270,7 +270,7 @@ def _are_sides(run: Run, by_rank: Mapping[int, tuple[Frame, ...]]) -> bool:
         return False
     one, other = sorted(lines, key=lambda line: line.line)
     with run.folder.trace(min(by_rank)) as trace:
-        tree = parsed(trace.source(one.file))
+        tree = tree_of(trace, one.file)
     return any(
         isinstance(node, ast.If)
         and _collectives(node.body) == [one.line]
