@@ -92,6 +92,7 @@ def looked(folder: Path, call: str) -> Verdict:
     return asked(folder, LOOKS.replace("{call}", indent(call, " " * 8)))
 
 
+@pytest.mark.slow_but_one_in(5)
 @pytest.mark.parametrize(
     "call",
     [
@@ -119,6 +120,7 @@ def test_masks_that_are_the_wrong_way_round_are_named(tmp_path: Path, call: str)
     assert len(f"{found.heading} {found.paragraph}".split()) <= 70
 
 
+@pytest.mark.slow_but_one_in(5)
 @pytest.mark.parametrize(
     "call",
     [
@@ -153,6 +155,7 @@ def test_targets_that_are_what_is_given_may_be_meant(tmp_path: Path) -> None:
     assert len(f"{found.heading} {found.paragraph}".split()) <= 80
 
 
+@pytest.mark.slow_but_one_in(5)
 @pytest.mark.parametrize(
     "loss",
     [

@@ -82,6 +82,7 @@ def told(loss: Callable[[], Tensor], path: Path) -> Verdict:
         return verdicts(trace)[0]
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("loss", [at_each_step, of_both_states])
 def test_a_state_that_is_cut_at_each_step(loss: Callable[[], Tensor], tmp_path: Path) -> None:
     found = told(loss, tmp_path / "t.agviz")
@@ -90,6 +91,7 @@ def test_a_state_that_is_cut_at_each_step(loss: Callable[[], Tensor], tmp_path: 
     assert found.source.endswith("# cut")
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     "loss", [between_sequences, with_a_loss_of_each_step, without_graphs_before_the_last]
 )

@@ -33,7 +33,7 @@ def name_of(program: Program) -> str:
     return program.name
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(9)
 @pytest.mark.parametrize(
     "name",
     [
@@ -55,7 +55,7 @@ def test_the_cause_is_named_and_not_what_looks_like_it(name: str, tmp_path: Path
     assert judge(program, Answer(told)) == "named", told
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(9)
 @pytest.mark.parametrize(
     "name", ["clipping_from_a_step_on", "fisher_information", "test_time_adaptation"]
 )
@@ -68,7 +68,7 @@ def test_nothing_is_said_of_what_is_meant(
     assert found.outcome is Outcome.NOTHING_UNUSUAL, found.paragraph
 
 
-@pytest.mark.slow_but_one_in(6)
+@pytest.mark.slow_but_one_in(18)
 @pytest.mark.parametrize("program", programs("left_alone"), ids=name_of)
 def test_what_is_seen_with_the_forward_is_left_alone(program: Program, tmp_path: Path) -> None:
     kept = program.record(tmp_path / "t.agviz", check_forward=True)
@@ -278,6 +278,7 @@ def test_the_cut_is_looked_for_behind_the_loss(tmp_path: Path) -> None:
     assert "detach took" in _told(found)
 
 
+@pytest.mark.slow
 def test_a_temperature_that_is_lowered_is_no_fault(tmp_path: Path) -> None:
     def program() -> None:
         route = nn.Linear(4, 3)
@@ -291,7 +292,7 @@ def test_a_temperature_that_is_lowered_is_no_fault(tmp_path: Path) -> None:
     assert answered(tmp_path / "t.agviz", program).outcome is Outcome.NOTHING_UNUSUAL
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(9)
 @pytest.mark.parametrize("program", programs("two_faults"), ids=name_of)
 def test_what_breaks_the_run_is_told_first(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -339,6 +340,7 @@ def test_clipping_is_no_advice_where_backward_itself_overflows(tmp_path: Path) -
     assert "Clip the gradient" not in told
 
 
+@pytest.mark.slow
 def test_a_write_in_backward_is_no_step_of_before(tmp_path: Path) -> None:
     def program() -> None:
         middle = nn.Linear(3, 3)
@@ -448,6 +450,7 @@ def test_losses_that_go_backward_in_a_loop_carry_nothing_on(tmp_path: Path) -> N
     assert "step to step" not in told
 
 
+@pytest.mark.slow
 def test_what_the_program_wrote_itself_is_not_said_of_a_step(tmp_path: Path) -> None:
     def program() -> None:
         first = nn.Linear(6, 32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -101,6 +102,7 @@ def test_so_is_depth(tmp_path: Path) -> None:
     assert "multiply by" not in found.paragraph
 
 
+@pytest.mark.slow
 def test_steps_in_time_beyond_the_limit_of_stability_are_no_weights_that_are_too_large(
     tmp_path: Path,
 ) -> None:
@@ -142,6 +144,7 @@ def test_what_explodes_from_the_first_pass_on_is_named_though_all_is_finite(tmp_
     assert "the gradient explodes" in deep.heading
 
 
+@pytest.mark.slow
 def test_what_is_clipped_or_of_one_size_is_not(tmp_path: Path) -> None:
     assert "explodes" not in stepped(tmp_path / "a.agviz", Recurrent(1.0)).heading
     assert "explodes" not in stepped(tmp_path / "b.agviz", Recurrent(2.0), most=1.0).heading
@@ -180,6 +183,7 @@ class Contacts(nn.Module):
         return found
 
 
+@pytest.mark.slow
 def test_sums_over_neighbours_make_less_growth_a_fault(tmp_path: Path) -> None:
     torch.manual_seed(0)
     found = trained(tmp_path / "t.agviz", Contacts(is_mean=False), 1e-12)

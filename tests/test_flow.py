@@ -194,7 +194,7 @@ def natively(model: nn.Module, loss: Tensor) -> dict[str, list[list[float]]]:
     return found
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("name", ["sigmoids", "recurrent", "resnet", "transformer"])
 def test_norms_at_nodes_are_those_of_torch(name: str, traces: dict[str, Path]) -> None:
     native: list[dict[str, list[list[float]]]] = []
@@ -208,7 +208,7 @@ def test_norms_at_nodes_are_those_of_torch(name: str, traces: dict[str, Path]) -
                 assert any(step.norm == pytest.approx(norm, rel=1e-4) for norm in norms), step
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_way_leads_from_the_loss_to_the_parameter(name: str, traces: dict[str, Path]) -> None:
     norms: list[dict[str, float]] = []
@@ -232,7 +232,7 @@ def test_the_way_leads_from_the_loss_to_the_parameter(name: str, traces: dict[st
         assert history.norms() == pytest.approx([each[parameter] for each in norms], rel=1e-4)
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_of_healthy_models_nothing_is_said(name: str, traces: dict[str, Path]) -> None:
     with agviz.Trace.open(traces[name]) as trace:

@@ -57,7 +57,7 @@ def test_there_are_enough() -> None:
     assert all(program.cause is not None for program in FAILING)
 
 
-@pytest.mark.slow_but_one_in(24)
+@pytest.mark.slow_but_one_in(72)
 @pytest.mark.parametrize("program", FAILING, ids=by_name)
 def test_the_cause_is_named_with_its_line(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -80,7 +80,7 @@ def test_the_cause_is_named_with_its_line(
     assert verdict.paragraph.endswith(".")
 
 
-@pytest.mark.slow_but_one_in(24)
+@pytest.mark.slow_but_one_in(72)
 @pytest.mark.parametrize("program", HEALTHY, ids=by_name)
 def test_what_is_meant_is_left_alone(program: Program, tmp_path: Path) -> None:
     kept = program.record(tmp_path / "t.agviz")

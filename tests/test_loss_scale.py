@@ -138,7 +138,7 @@ def record(program: Callable[[], None], path: Path, **options: Any) -> None:
         program()
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(9)
 @pytest.mark.parametrize("program", HARMLESS.values(), ids=HARMLESS)
 def test_skipped_steps_are_harmless(
     program: Callable[[], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -163,6 +163,7 @@ def test_skipped_steps_are_harmless(
     assert f"the loss scale of {number(found.skipped.scale)} was too large" in said
 
 
+@pytest.mark.slow_but_one_in(5)
 @pytest.mark.parametrize("program", BY_ITSELF.values(), ids=BY_ITSELF)
 def test_what_a_scaler_does_not_mend_is_told(program: Callable[[], None], tmp_path: Path) -> None:
     path = tmp_path / "t.agviz"

@@ -89,6 +89,7 @@ def language(normalise: Callable[[Tensor], Tensor]) -> None:
         optimizer.step()
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(("normalise", "line"), [(of_tokens, "moments"), (of_channels, "channels")])
 def test_statistics_without_a_graph_are_named(
     normalise: Callable[[Tensor], Tensor], line: str, tmp_path: Path
@@ -100,6 +101,7 @@ def test_statistics_without_a_graph_are_named(
     assert verdict.frame.line == line_of(line)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("normalise", [with_a_graph, less_the_largest, averaged_over_steps])
 def test_other_statistics_are_not(normalise: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
     verdict = asked(lambda: language(normalise), tmp_path / "t.agviz")
@@ -166,6 +168,7 @@ def test_an_inner_step_without_graph_is_said(tmp_path: Path) -> None:
     assert verdict.frame.line == line_of("inner")
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("adapted", [with_graph, detached])
 def test_an_inner_step_that_is_meant_so_is_fine(
     adapted: Callable[[nn.Module, Tensor, Tensor], dict[str, Tensor]], tmp_path: Path

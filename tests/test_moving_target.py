@@ -134,6 +134,7 @@ def told(loss: Callable[[], Tensor], path: Path) -> Verdict:
         return verdicts(trace)[0]
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("loss", [of_actions, of_values, by_torch])
 def test_a_target_that_is_trained(loss: Callable[[], Tensor], tmp_path: Path) -> None:
     found = told(loss, tmp_path / "t.agviz")
@@ -142,6 +143,7 @@ def test_a_target_that_is_trained(loss: Callable[[], Tensor], tmp_path: Path) ->
     assert found.source.endswith("# target")
 
 
+@pytest.mark.slow_but_one_in(4)
 @pytest.mark.parametrize("loss", [by_cosine, by_normalised, of_the_next_state])
 def test_a_target_that_is_predicted(loss: Callable[[], Tensor], tmp_path: Path) -> None:
     found = told(loss, tmp_path / "t.agviz")
@@ -150,7 +152,7 @@ def test_a_target_that_is_predicted(loss: Callable[[], Tensor], tmp_path: Path) 
     assert found.source.endswith("# target")
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(12)
 @pytest.mark.parametrize(
     "loss",
     [

@@ -194,7 +194,7 @@ def judged(
         return verdicts(trace)[0]
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.parametrize(
     ("model", "parameters", "said"),
     [
@@ -218,7 +218,7 @@ def test_what_never_learns_is_found(
     assert len(f"{verdict.heading} {verdict.paragraph}".split()) <= 120
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.parametrize(
     "model",
     [Adapter(1, 0), Rounded(straight=True), Deep(2), Weighted(0.0)],
@@ -228,7 +228,7 @@ def test_what_may_be_meant_is_not(model: nn.Module, tmp_path: Path) -> None:
     assert judged(model, tmp_path / "t.agviz").outcome is Outcome.NOTHING_UNUSUAL
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.parametrize(
     ("model", "parameters", "said"),
     [
@@ -250,7 +250,7 @@ def test_zeros_in_every_pass_are_shown_though_they_may_be_meant(
     assert "If that is meant" in verdict.paragraph
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.parametrize(
     "model",
     [Filled(2), Mixed(is_whole=False), Chooses(2)],
@@ -290,6 +290,7 @@ def test_what_is_trained_is_not(tmp_path: Path) -> None:
     assert verdict.outcome is Outcome.NOTHING_UNUSUAL
 
 
+@pytest.mark.slow
 def test_what_is_detached_may_be_meant(tmp_path: Path) -> None:
     """No tick, though: an optimizer holds what never gets a gradient."""
     verdict = judged(Probe(), tmp_path / "t.agviz", check_forward=True)
@@ -306,6 +307,7 @@ def test_what_is_detached_may_be_meant(tmp_path: Path) -> None:
     assert head.outcome is Outcome.NOTHING_UNUSUAL
 
 
+@pytest.mark.slow
 def test_what_is_trained_after_something_else_is_found(tmp_path: Path) -> None:
     """The loop of the last pass counts, not that of the first."""
     torch.manual_seed(0)
@@ -328,6 +330,7 @@ def test_what_is_trained_after_something_else_is_found(tmp_path: Path) -> None:
     assert "initialise one factor" in verdict.paragraph
 
 
+@pytest.mark.slow
 def test_what_is_put_into_a_model_later_is_found(tmp_path: Path) -> None:
     """Passes count from the first in which the parameters are there."""
     torch.manual_seed(0)
@@ -352,6 +355,7 @@ def test_what_is_put_into_a_model_later_is_found(tmp_path: Path) -> None:
     assert "initialise one factor" in verdict.paragraph
 
 
+@pytest.mark.slow
 def test_nothing_is_learnt_where_all_gradients_cancel(tmp_path: Path) -> None:
     """A loss of what is normalised to one."""
     verdict = judged(nn.Sequential(nn.Linear(6, 6), Centred()), tmp_path / "t.agviz")
@@ -360,6 +364,7 @@ def test_nothing_is_learnt_where_all_gradients_cancel(tmp_path: Path) -> None:
     assert len(verdict.basis.group.rows) == 2
 
 
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_what_a_normalisation_takes_out_is_found_where_nothing_else_is_trained(
     tmp_path: Path, *, frozen: bool
@@ -405,6 +410,7 @@ def _of_noise(out: Tensor) -> Tensor:
     return nn.functional.cross_entropy(out, torch.randint(0, 4, (16,)))
 
 
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.parametrize("detaches", [False, True])
 def test_a_policy_whose_ratio_cancels_is_found(tmp_path: Path, *, detaches: bool) -> None:
     """The value beside it learns all the same."""
@@ -433,6 +439,7 @@ def test_a_policy_whose_ratio_cancels_is_found(tmp_path: Path, *, detaches: bool
         assert found.paragraph.count("test_no_use.py:") == 2
 
 
+@pytest.mark.slow
 def test_units_that_die_of_weights_that_start_too_small_are_told_as_that(tmp_path: Path) -> None:
     torch.manual_seed(1)
     verdict = trained(tmp_path / "t.agviz", _mlp(9, 0.03), _of_noise)
@@ -441,12 +448,14 @@ def test_units_that_die_of_weights_that_start_too_small_are_told_as_that(tmp_pat
     assert "initialised" in verdict.paragraph
 
 
+@pytest.mark.slow
 def test_nor_are_weights_that_start_well(tmp_path: Path) -> None:
     torch.manual_seed(1)
     verdict = trained(tmp_path / "t.agviz", _mlp(9, (2 / 6) ** 0.5), _of_noise)
     assert "too small" not in verdict.heading
 
 
+@pytest.mark.slow
 def test_an_output_that_cant_reach_its_targets_is_found(tmp_path: Path) -> None:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1), nn.ReLU())
@@ -457,6 +466,7 @@ def test_an_output_that_cant_reach_its_targets_is_found(tmp_path: Path) -> None:
     assert len(f"{verdict.heading} {verdict.paragraph}".split()) <= 120
 
 
+@pytest.mark.slow
 def test_a_hinge_that_is_satisfied_is_not(tmp_path: Path) -> None:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
@@ -464,6 +474,7 @@ def test_a_hinge_that_is_satisfied_is_not(tmp_path: Path) -> None:
     assert verdict.outcome is Outcome.NOTHING_UNUSUAL
 
 
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_an_optimizer_that_steps_rarely_still_steps(tmp_path: Path, *, goes_on: bool) -> None:
     """Each 24th of its passes; or it did, before another training of as many."""
@@ -515,6 +526,7 @@ class Turned(nn.Module):
         return nn.functional.grid_sample(x, grid, mode=self.mode, align_corners=False)
 
 
+@pytest.mark.slow_but_one_in(8)
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_a_grid_of_the_nearest_pixels_gets_nothing(tmp_path: Path, mode: str) -> None:
     torch.manual_seed(0)
@@ -551,6 +563,7 @@ class _Grouped(nn.Module):
         return out
 
 
+@pytest.mark.slow
 def test_what_a_mean_over_one_number_leaves_is_found(tmp_path: Path) -> None:
     verdict = judged(_Grouped(1), tmp_path / "one.agviz", check_forward=True)
     assert verdict.outcome is Outcome.FOUND
@@ -572,6 +585,7 @@ class _First(nn.Module):
         return out
 
 
+@pytest.mark.slow
 def test_weights_between_steps_of_which_only_the_first_is_used_are_shown(tmp_path: Path) -> None:
     verdict = judged(_First(0), tmp_path / "first.agviz", steps=10)
     assert verdict.outcome is Outcome.CANT_TELL

@@ -252,6 +252,7 @@ def test_a_policy_that_is_undecided_is_no_saturation(tmp_path: Path) -> None:
         assert not any(isinstance(each.basis, Saturation) for each in verdicts(trace))
 
 
+@pytest.mark.slow
 def test_a_policy_that_becomes_sure_is_no_saturation(tmp_path: Path) -> None:
     """Its entropy is a term beside: what the logits learn comes by the logarithm."""
     policy, value = nn.Linear(4, 3), nn.Linear(4, 1)
@@ -293,6 +294,7 @@ def test_gates_of_an_lstm_are_those_of_its_cell(*, batch_first: bool) -> None:
     assert torch.allclose(found, torch.stack(by_hand, 1).reshape(-1, 12), atol=1e-6)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(("deviation", "is_shut"), [(8.0, True), (0.3, False)])
 def test_gates_of_an_lstm_that_are_shut_from_the_start(
     deviation: float, *, is_shut: bool, tmp_path: Path
@@ -339,6 +341,7 @@ def learn(model: nn.Module) -> None:
         optimizer.step()
 
 
+@pytest.mark.slow
 def test_raw_numbers_are_told_though_the_loss_falls(tmp_path: Path) -> None:
     what = found(lambda: learn(Raw(2550.0)), tmp_path)
     assert what.trend == "start"
@@ -407,10 +410,12 @@ def test_errors_clamped_to_a_bound_that_most_exceed(tmp_path: Path) -> None:
     assert what.frame.line == line_of("errors beyond the bound")
 
 
+@pytest.mark.slow
 def test_a_clamp_beyond_most_errors_is_fine(tmp_path: Path) -> None:
     fine(lambda: depths(lambda off: off.square().clamp_max(1e4)), tmp_path)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("name", ["hardtanh", "relu6", "hardsigmoid"])
 def test_an_activation_with_bounds_that_pixels_of_255_exceed(name: str, tmp_path: Path) -> None:
     first, last = nn.Linear(6, 16), nn.Linear(16, 3)
@@ -444,6 +449,7 @@ def test_a_hinge_with_few_samples_within_its_margin_is_fine(tmp_path: Path) -> N
     fine(lambda: steps(margins, [*layer.parameters()], 1e-3), tmp_path)
 
 
+@pytest.mark.slow
 def test_bits_that_are_free_are_fine(tmp_path: Path) -> None:
     encode, decode = nn.Linear(5, 4), nn.Linear(2, 5)
     x = torch.randn(30, 5)
@@ -458,6 +464,7 @@ def test_bits_that_are_free_are_fine(tmp_path: Path) -> None:
     fine(lambda: steps(bound, [*encode.parameters(), *decode.parameters()], 1e-3), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_ratio_of_a_policy_is_clamped_on_purpose(tmp_path: Path) -> None:
     policy = nn.Linear(4, 3)
     states, chosen, gain = torch.randn(40, 4), torch.randint(3, (40,)), torch.randn(40)

@@ -176,7 +176,7 @@ FEW = slow_but(
 )
 
 
-@pytest.mark.slow_but_one_in(4)
+@pytest.mark.slow_but_one_in(12)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", FEW)
 def test_some_recordings(
@@ -200,7 +200,7 @@ STEPS = [*programs("step"), *programs("version"), *programs("nonfinite")]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.slow_but_one_in(6)
+@pytest.mark.slow_but_one_in(36)
 @pytest.mark.parametrize("program", STEPS[::9], ids=lambda it: f"{it.kind}/{it.name}")
 def test_what_explain_rests_on(
     program: Program, tmp_path: Path, said: Callable[[list[str], Path], str]
@@ -313,6 +313,7 @@ def test_a_largest_element_and_one_node_alone(
         assert hold(said(call, path), "export")["format"] == format_
 
 
+@pytest.mark.slow_but_one_in(36)
 @pytest.mark.parametrize("name", ["check", "verify", "doctor"])
 def test_reports_about_programs(name: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"

@@ -82,7 +82,7 @@ def test_weights_that_were_never_copied_are_told(tmp_path: Path) -> None:
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize(
     ("keep", "restore"),
     [(copied, back), (live, round_trip), (live, with_another_head), (live, into_another)],
@@ -164,6 +164,7 @@ def test_a_shadow_taken_before_parameters_have_names_is_told(tmp_path: Path) -> 
     assert "multiplied it, and so what is trained, by 0.99: nothing is averaged" in found.paragraph
 
 
+@pytest.mark.slow
 def test_what_a_parameter_takes_of_itself_is_left_alone(tmp_path: Path) -> None:
     model = network()
     with agviz.trace(path=tmp_path / "t.agviz", check_forward=True):
@@ -217,6 +218,7 @@ def taught(
         return verdicts(trace)[0]
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("mix", [by_lerp, by_shares, by_copying])
 def test_a_student_that_follows_a_teacher_that_stands_still_is_told(
     tmp_path: Path, mix: Callable[[Tensor, Tensor], None]
@@ -227,6 +229,7 @@ def test_a_student_that_follows_a_teacher_that_stands_still_is_told(
     assert len(f"{found.heading} {found.paragraph}".split()) <= 120
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("mix", [by_lerp, by_shares, by_copying])
 def test_a_teacher_that_follows_is_not(
     tmp_path: Path, mix: Callable[[Tensor, Tensor], None]
@@ -234,6 +237,7 @@ def test_a_teacher_that_follows_is_not(
     assert not taught(tmp_path / "t.agviz", mix, is_swapped=False).is_found
 
 
+@pytest.mark.slow
 def test_nor_are_an_anchor_that_is_no_module_and_a_module_that_is_trained(tmp_path: Path) -> None:
     anchored = taught(tmp_path / "a.agviz", by_lerp, is_swapped=True, has_teacher=False)
     mutual = taught(tmp_path / "b.agviz", by_lerp, is_swapped=True, is_trained=True)

@@ -134,6 +134,7 @@ def said(path: Path, program: Callable[[], None]) -> Verdict:
     return verdict
 
 
+@pytest.mark.slow_but_one_in(5)
 @pytest.mark.parametrize("program", [rewarded_less, entropy_added, straight])
 def test_what_may_be_meant_is_shown_with_its_line(
     program: Callable[[], None], tmp_path: Path
@@ -144,6 +145,7 @@ def test_what_may_be_meant_is_shown_with_its_line(
     assert len(f"{verdict.heading} {verdict.paragraph}".split()) <= 120
 
 
+@pytest.mark.slow_but_one_in(5)
 @pytest.mark.parametrize(
     "program", [rewarded_more, entropy_taken_away, divergence_weighed, bent, of_low_rank]
 )

@@ -82,6 +82,7 @@ def of_gates_only(model: nn.Sequential) -> Optimizer:
     return torch.optim.SGD(groups, lr=0.1)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("optimize", "noise"), [(usual, 1.0), (strong_and_yet_it_learns, 0.0), (of_gates_only, 1.0)]
 )
@@ -103,6 +104,7 @@ def by_value(model: nn.Sequential) -> None:
     nn.utils.clip_grad_value_(model.parameters(), 1e-5)  # cause
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize("clip", [by_norm, by_value])
 def test_a_clip_that_leaves_next_to_nothing_is_told(
     tmp_path: Path, clip: Callable[[nn.Sequential], object]
@@ -129,6 +131,7 @@ def usual_norm(model: nn.Sequential) -> None:
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
+@pytest.mark.slow_but_one_in(3)
 @pytest.mark.parametrize(
     ("optimize", "clip"), [(with_a_large_rate, by_norm), (normalising, by_norm), (slow, usual_norm)]
 )

@@ -354,6 +354,7 @@ LOSSES: dict[str, tuple[Callable[[nn.Module], torch.Tensor], str]] = {
 }
 
 
+@pytest.mark.slow_but_one_in(5)
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_that_is_not_finite(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -490,7 +491,7 @@ def by_name(program: Program) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:std\\(\\). degrees of freedom:UserWarning")
-@pytest.mark.slow_but_one_in(20)
+@pytest.mark.slow_but_one_in(80)
 @pytest.mark.parametrize("program", BAD, ids=by_name)
 def test_no_tick_over_the_gallery(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -72,7 +72,7 @@ PIECEWISE: dict[str, nn.Module] = {
 }
 
 
-@pytest.mark.slow_but_one_in(3)
+@pytest.mark.slow_but_one_in(9)
 @pytest.mark.parametrize("name", PIECEWISE)
 def test_the_function_is_named(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -89,7 +89,7 @@ def test_the_function_is_named(name: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow_but_one_in(2)
+@pytest.mark.slow_but_one_in(6)
 @pytest.mark.parametrize("activation", [nn.Tanh(), nn.SiLU(), nn.Softplus(), nn.ELU()])
 def test_what_is_bent_is_left_alone(activation: nn.Module, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -112,6 +112,7 @@ def test_three_steps_are_too_few(tmp_path: Path) -> None:
     assert found.outcome is Outcome.NOTHING_UNUSUAL
 
 
+@pytest.mark.slow
 def test_one_call_with_something_else_suffices(tmp_path: Path) -> None:
     def once(model: nn.Module, points: Tensor, step: int) -> Tensor:
         at = points if step == 0 else points + 2
@@ -122,6 +123,7 @@ def test_one_call_with_something_else_suffices(tmp_path: Path) -> None:
     assert found.outcome is Outcome.NOTHING_UNUSUAL
 
 
+@pytest.mark.slow
 def test_it_is_known_of_the_torch_functional_hessian_too(tmp_path: Path) -> None:
     def bend(model: nn.Module, points: Tensor, _step: int) -> Tensor:
         hessian = torch.autograd.functional.hessian(

@@ -42,7 +42,7 @@ from agviz_engine.events import CPU_QUEUE
 from agviz_engine.node import ACCUMULATE_GRAD_SEQUENCE_NR
 from agviz_engine.torch_layout import expectation, retains_grad
 from agviz_engine.torch_modes import (
-    Pause,
+    FlagsPause,
     anomaly_pause,
     enter_legacy_vmap,
     is_anomaly_enabled,
@@ -353,7 +353,7 @@ def apart(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         ]
 
 
-_warn_always_pause = Pause(lambda: (torch.is_warn_always_enabled(),), torch.set_warn_always)
+_warn_always_pause = FlagsPause(lambda: (torch.is_warn_always_enabled(),), torch.set_warn_always)
 """While nodes run with a graph of their own: torch would warn of that for each."""
 
 

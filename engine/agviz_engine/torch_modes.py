@@ -43,7 +43,7 @@ def enter_legacy_vmap(levels: int) -> None:
         _C._vmapmode_increment_nesting()
 
 
-class Pause:
+class FlagsPause:
     """Flags of the process are off while there is a native call that they would disturb.
 
     The calls of several threads share one pause.
@@ -91,7 +91,7 @@ class Pause:
             self._write(*self._before)
 
 
-anomaly_pause = Pause(
+anomaly_pause = FlagsPause(
     lambda: (is_anomaly_enabled(), is_anomaly_check_nan_enabled()), set_anomaly_enabled
 )
 """While hosts abort: torch would warn with the stack of an error."""

@@ -179,6 +179,8 @@ def _is_off(first: _Nodes, later: _Nodes) -> bool | None:
 def _lines_of_validation(run: RunSteps) -> list[Frame]:
     """The lines that put a model into evaluation mode before gradients are off, for good."""
     nodes = [(file, *each) for file in user_files(run.trace) for each in nodes_of(run.trace, file)]
+    if not any(isinstance(node, ast.Call) and called_name(node) == "eval" for *_, node in nodes):
+        return []
     stack = run.trace.call_site(run.passes.ids[0])
     training = {"backward", *(frame.function for frame in stack if not frame.hidden)}
     without = {

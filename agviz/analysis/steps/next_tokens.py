@@ -74,14 +74,14 @@ class NextTokens:
         for call in ast.walk(tree):
             if not isinstance(call, ast.Call):
                 continue
+            given = _arguments(call)
+            targets = None if given is None else self._slice(given[1], 0)
+            if given is None or targets is None:
+                continue
             kinds = {called_name(call)}
             if not kinds <= _OF_CLASSES | _OF_NUMBERS:
                 kinds = self._names.classes(call.func) if self._is_named(call.func) else set()
-            given = _arguments(call)
-            if not kinds or not kinds <= _OF_CLASSES | _OF_NUMBERS or given is None:
-                continue
-            targets = self._slice(given[1], 0)
-            if targets is not None:
+            if kinds and kinds <= _OF_CLASSES | _OF_NUMBERS:
                 found = self._of_forward(given[1]) or self._of_model(given[0], 0)
                 if found is not None:
                     model, taken, is_cut = found

@@ -44,13 +44,14 @@ def unused_name(run: RunSteps) -> StepFinding | None:
     """
     if not run.optimizers:
         return None
-    lines = {(frame.file, frame.line) for frame in run.trace.frames()}
+    frames = run.trace.frames()
     for file in user_files(run.trace):
         tree = tree_of(run.trace, file)
+        lines = {frame.line for frame in frames if frame.file == file}
         functions = [
             node
             for _, node in with_functions(tree)
-            if isinstance(node, _Function) and _has_run(node, file, lines)
+            if isinstance(node, _Function) and _has_run(node, lines)
         ]
         for function in functions:
             name = _ignored_argument(function)
@@ -64,8 +65,11 @@ def unused_name(run: RunSteps) -> StepFinding | None:
     return None
 
 
-def _has_run(function: _Function, file: str, lines: Collection[tuple[str, int]]) -> bool:
-    return any((file, statement.lineno) in lines for statement in _statements(function))
+def _has_run(function: _Function, lines: Collection[int]) -> bool:
+    last = function.end_lineno or function.lineno
+    return any(function.lineno <= line <= last for line in lines) and any(
+        statement.lineno in lines for statement in _statements(function)
+    )
 
 
 def _ignored_argument(function: _Function) -> str:
