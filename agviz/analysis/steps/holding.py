@@ -132,7 +132,7 @@ def _replaced(run: RunSteps) -> StepFinding | None:
             paragraph=(
                 f"{found} {'get gradients' if many else 'gets a gradient'} in pass after pass and"
                 f" {'are' if many else 'is'} in no optimizer. {each.name} holds"
-                f" {plural(len(stale), 'tensor')} of the like that no pass leads to: what was there"
+                f" {plural(len(stale), 'other tensor')} that no pass leads to: what was there"
                 f" before a layer or parameter was assigned anew{anew}. Make the optimizer after"
                 " the model is complete, and load a state in place of making another model."
             ),

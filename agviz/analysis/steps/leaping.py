@@ -1,4 +1,4 @@
-"""A step that moves parameters far beyond themselves, after which a pass is not finite."""
+"""A step that moves parameters far beyond themselves, after which the loss is beyond mending."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.measures import number
 from agviz.analysis.steps.exploding import explosion
 from agviz.analysis.steps.finding import StepFinding
+from agviz.analysis.steps.scales import largest_data
 from agviz.analysis.steps.source_calls import BEYOND, clips, used_up
 
 if TYPE_CHECKING:
@@ -18,16 +19,27 @@ _LEAP: Final = 10.0
 """Times the norm of the parameters: so far no step goes that is meant to."""
 _SOON: Final = 8
 """Passes from such a step to the first one that is not finite."""
+_BEYOND_MENDING: Final = 1e6
+"""Times the largest loss before: so large is none that a good step leads to."""
+_LEFT: Final = 1e3
+"""Times the largest loss before are all that come after it."""
+_LARGE: Final = 100.0
+"""Data that are of next to this size are worth a word where a step goes too far."""
 
 
 def leap(run: RunSteps) -> StepFinding | None:
-    """A step that moved parameters far beyond themselves, after which a pass is not finite."""
-    if run.first_wrong is None:
+    """A step that moved parameters far beyond themselves, and what came of it.
+
+    A pass that is not finite, or a loss that is larger by powers of ten, and stays so.
+    """
+    broken = _broken(run)
+    if broken is None:
         return None
-    after_wrong = len(run.passes.after(run.first_wrong))
+    wrong, outcome = broken
+    after_wrong = len(run.passes.after(wrong))
     for each in run.optimizers:
         for taken in each.steps:
-            if taken.graph_task >= run.first_wrong:
+            if taken.graph_task >= wrong:
                 break
             if len(run.passes.after(taken.graph_task)) - after_wrong > _SOON:
                 continue  # what breaks long after it may well have another cause
@@ -44,27 +56,59 @@ def leap(run: RunSteps) -> StepFinding | None:
             far = f"a step of {each.name}{at} changed parameters by {number(change / norm)} times"
             clip = _clip_of_nothing(run, each, gradient)
             if clip is None and not each.is_normalising:
-                then = (
-                    f"so that {far} their norm, and in backward pass {run.first_wrong} the loss or"
-                    " its gradients are not finite"
-                )
+                then = f"so that {far} their norm, and {outcome}"
                 exploded = explosion(run, each, taken.graph_task, gradient, then)
                 if exploded is not None:
                     return exploded.finding
+            because, remedy = _data(run, taken.graph_task)
             return StepFinding(
                 kind="leaps",
-                heading=f"{far} their norm",
+                heading=f"{far} their norm{because}",
                 frame=clip or each.made,
                 paragraph=(
                     f"Step {taken.number} of {each.name} moved parameters whose norm was"
                     f" {number(norm)} by {number(change)}; their gradient was {number(gradient)}."
-                    f" In backward pass {run.first_wrong} the loss or its gradients are not finite:"
-                    " what overflows there is what such a step leads to. Take a smaller learning"
-                    f" rate, {_remedy(run, each, gradient)}"
+                    f" {outcome[0].upper()}{outcome[1:]}: that is what such a step leads to."
+                    f"{remedy} Take a smaller learning rate,"
+                    f" {_remedy(run, each, gradient)}"
                 ),
-                first_pass=run.first_wrong,
+                first_pass=wrong,
             )
     return None
+
+
+def _broken(run: RunSteps) -> tuple[int, str] | None:
+    """The pass from which on nothing is to be learnt, and what it shows; None: there is none."""
+    if run.first_wrong is not None:
+        said = f"in backward pass {run.first_wrong} the loss or its gradients are not finite"
+        return run.first_wrong, said
+    known = [(each, abs(run.losses[each])) for each in run.passes.ids if each in run.losses]
+    most = 0.0
+    for place, (graph_task, loss) in enumerate(known):
+        if 0 < most * _BEYOND_MENDING < loss:
+            if min(later for _, later in known[place:]) < _LEFT * most:
+                return None
+            return graph_task, (
+                f"in backward pass {graph_task} the loss is {number(loss)}, before it was"
+                f" {number(most)} at most"
+            )
+        most = max(most, loss)
+    return None
+
+
+def _data(run: RunSteps, graph_task: int) -> tuple[str, str]:
+    """Which data made gradients large, and what to do; empty: none are known to be large."""
+    found = largest_data(run, graph_task)
+    if found is None or found.least < _LARGE:
+        return "", ""
+    least = f"{number(found.least)} and more"
+    return (
+        f": {found.weight.parameter} is multiplied by data with values of {least}",
+        (
+            " Data that large make its gradient so large: bring each column to a mean of 0 and a"
+            " deviation of 1."
+        ),
+    )
 
 
 def _remedy(run: RunSteps, each: Stepping, gradient: float) -> str:

@@ -25,7 +25,9 @@ _MOST_READ: Final = 20_000
 """Nodes; a larger pass is not read."""
 
 
-class _Huge(NamedTuple):
+class LargeData(NamedTuple):
+    """Data that a weight is multiplied by."""
+
     node: NodeRow
     weight: NodeRow
     least: float
@@ -53,9 +55,7 @@ def unscaled(run: RunSteps) -> Iterator[StepFinding]:
         if row.gradient and row.norm
     ]
     ratio, graph_task = max(steep, default=(0.0, -1))
-    if ratio < _STEEP or graph_task < 0 or run.trace.graph_task(graph_task).nodes > _MOST_READ:
-        return
-    found = max(_huge(run, graph_task), key=lambda each: each.least, default=None)
+    found = largest_data(run, graph_task) if ratio >= _STEEP else None
     if found is None or found.least < _HUGE:
         return
     loss = run.losses.get(graph_task)
@@ -75,7 +75,19 @@ def unscaled(run: RunSteps) -> Iterator[StepFinding]:
     )
 
 
-def _huge(run: RunSteps, graph_task: int) -> Iterator[_Huge]:
+def largest_data(run: RunSteps, graph_task: int) -> LargeData | None:
+    """What a weight is multiplied by in a pass, and has the largest value for sure; None: unknown.
+
+    Args:
+        run: the run.
+        graph_task: the pass; -1: there is none.
+    """
+    if graph_task < 0 or run.trace.graph_task(graph_task).nodes > _MOST_READ:
+        return None
+    return max(_read(run, graph_task), key=lambda each: each.least, default=None)
+
+
+def _read(run: RunSteps, graph_task: int) -> Iterator[LargeData]:
     flow = GradientFlow(run.trace, graph_task)
     for index in run.trace.leaves(graph_task):
         weight = flow.nodes[index]
@@ -95,4 +107,4 @@ def _huge(run: RunSteps, graph_task: int) -> Iterator[_Huge]:
         outputs = came.shape[1] if node.short_name == "ConvolutionBackward0" else came.shape[-1]
         values = (came.numel / outputs) * (gradient.numel / outputs)
         least = gradient.norm / came.norm / math.sqrt(values)
-        yield _Huge(node, weight, least, came.norm, gradient.norm)
+        yield LargeData(node, weight, least, came.norm, gradient.norm)

@@ -1,4 +1,4 @@
-"""A custom Function whose backward does not look at the gradient that it is given.
+"""A custom Function whose backward does not use the gradient that it is given, for some input.
 
 Of a Function that gives the loss itself, that gradient is 1, and may be left out: nothing is said
 of one that gives a single number.
@@ -9,7 +9,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import line_at, tree_of, user_files
+from agviz.analysis.code_search import (
+    called_name,
+    elements,
+    line_at,
+    own_name,
+    targets_of,
+    tree_of,
+    user_files,
+)
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -30,10 +38,12 @@ class _Returned(NamedTuple):
     text: str
     given: str
     """The names of the gradients that it gets."""
+    by: str
+    """The input that it is the derivative by; empty: the only one, or not known."""
 
 
 def ungiven(run: RunSteps) -> Iterator[StepFinding]:
-    """Functions that ran in the last pass, and whose backward reads none of its gradients."""
+    """Functions that ran in the last pass, whose backward gives back what has no gradient in it."""
     if not run.passes or run.passes[-1].nodes > _MOST_NODES:
         return
     trace = run.trace
@@ -51,9 +61,12 @@ def ungiven(run: RunSteps) -> Iterator[StepFinding]:
             found = _returned(trace, node, file)
             if found is None:
                 continue
+            by = f" for {found.by}" if found.by else ""
             yield StepFinding(
                 kind="gradient unused",
-                heading=f"the backward of {node.name} does not use the gradient that it is given",
+                heading=(
+                    f"the backward of {node.name} does not use the gradient that it is given{by}"
+                ),
                 frame=found.frame,
                 paragraph=(
                     f"It returns {found.text}, whatever {found.given} is: what comes behind"
@@ -79,28 +92,84 @@ def _like(node: ast.AST) -> Sequence[ast.expr]:
 
 
 def _returned(trace: Trace, function: ast.ClassDef, file: str) -> _Returned | None:
-    """What a backward that reads no gradient returns; None: it reads one, or may."""
-    for node in function.body:
-        if not isinstance(node, ast.FunctionDef) or node.name != "backward":
-            continue
-        gradients = [each.arg for each in node.args.args[1:]]
-        of_shape = {id(name) for each in ast.walk(node) for name in _like(each)}
-        read = {
-            each.id
-            for each in ast.walk(node)
-            if isinstance(each, ast.Name)
-            and isinstance(each.ctx, ast.Load)
-            and id(each) not in of_shape
-        }
-        returns = [each for each in ast.walk(node) if isinstance(each, ast.Return)]
-        if not gradients or node.args.vararg or read.intersection(gradients) or len(returns) != 1:
-            return None
-        value = returns[0].value
-        values = value.elts if isinstance(value, ast.Tuple) else [value]
-        computed = [each for each in values if each and not isinstance(each, ast.Constant)]
-        if len(computed) != 1:
-            return None
-        line = returns[0].lineno
-        frame = line_at(trace, file, line, node.name)
-        return _Returned(frame, ast.unparse(computed[0]), " and ".join(gradients))
-    return None
+    """What a backward returns without a gradient in it; None: each has one, or may have."""
+    own = {node.name: node for node in function.body if isinstance(node, ast.FunctionDef)}
+    backward, forward = own.get("backward"), own.get("forward")
+    if backward is None or forward is None:
+        return None
+    given = backward.args
+    gradients = [each.arg for each in given.args[1:]] + ([given.vararg.arg] if given.vararg else [])
+    returns = [each for each in ast.walk(backward) if isinstance(each, ast.Return)]
+    if not gradients or len(returns) != 1 or returns[0].value is None:
+        return None
+    made = _made_of(backward)
+    of_what = set(gradients)
+    while more := {name for name, of in made.items() if of & of_what} - of_what:
+        of_what |= more
+    lacking = [
+        (place, value)
+        for place, value in enumerate(elements(returns[0].value))
+        if not (isinstance(value, ast.Constant) or _read(value) & of_what)
+        and not _is_blank(backward, value)
+    ]
+    if len(lacking) != 1:
+        return None
+    ((place, value),) = lacking
+    names = [each.arg for each in forward.args.args[1:]]
+    by = names[place] if place < len(names) and len(names) > 1 else ""
+    last = _last_of(backward, value)
+    frame = line_at(trace, file, (last or returns[0]).lineno, backward.name)
+    written = ast.unparse(value if last is None else last.value)
+    return _Returned(frame, written, " and ".join(gradients), by)
+
+
+def _read(node: ast.AST) -> set[str]:
+    """Names that are read, and not only for a shape, a type or a place."""
+    of_shape = {id(name) for each in ast.walk(node) for name in _like(each)}
+    return {
+        each.id
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name) and id(each) not in of_shape
+    }
+
+
+def _made_of(function: ast.FunctionDef) -> dict[str, set[str]]:
+    """By name, the names that its values may be made of: those of all statements that write it.
+
+    What a statement calls a method of, or hands over, may be written to.
+    """
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(value=value) | ast.AugAssign(value=value):
+                written = {name for each in targets_of(node) for name in _read(each)}
+                of = _read(value)
+            case ast.AnnAssign() | ast.Expr() | ast.NamedExpr() | ast.For() | ast.withitem():
+                written = of = _read(node)
+            case _:
+                continue
+        for name in written:
+            found.setdefault(name, set()).update(of)
+    return found
+
+
+def _last_of(function: ast.FunctionDef, value: ast.expr) -> ast.Assign | None:
+    """The last statement that gives a value to a name; None: it is no name, or is given none."""
+    name = own_name(value)
+    given = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and name in map(own_name, node.targets)
+    ]
+    return max(given, key=lambda node: node.lineno, default=None) if name else None
+
+
+def _is_blank(function: ast.FunctionDef, value: ast.expr) -> bool:
+    """Whether nothing, or zeros, are meant to be given back."""
+    given = [value, *(last.value for last in [_last_of(function, value)] if last is not None)]
+    return any(
+        (isinstance(each, ast.Constant) and not each.value)
+        or (isinstance(node, ast.Call) and "zero" in called_name(node))
+        for each in given
+        for node in ast.walk(each)
+    )
