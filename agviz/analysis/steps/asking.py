@@ -78,6 +78,7 @@ from agviz.analysis.steps import (
     still,
     stuck,
     summing,
+    teaching,
     twice,
     uncalled,
     undoing,
@@ -148,6 +149,7 @@ _SHOWN: Final[tuple[Callable[[RunSteps], StepFinding | None], ...]] = (
     averaging.hardly_follows,
     padding.padding_counted,
     dropping_most.heavy_dropout,
+    teaching.in_training,
 )
 """What is said and not judged, where nothing else was found."""
 

@@ -359,11 +359,12 @@ def _attention(text: _Text, prediction: Prediction, axis: int) -> tuple[str, ast
         if owner not in classes or function is None or _goes_on(function):
             continue
         others = {
-            found
+            node
             for each in classes
             for node in ast.walk(each)
-            if (found := text.names.function(node)) not in {function, None}
-            and getattr(found, "name", "") != "__init__"
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node is not function
+            and node.name != "__init__"
         }
         if any(_turns(node) for each in others for node in _before(each, None)):
             continue

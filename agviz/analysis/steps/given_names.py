@@ -28,6 +28,8 @@ _SAME_MODULE: Final = frozenset(
     {"DataParallel", "DistributedDataParallel", "compile", "cpu", "cuda", "deepcopy", "double"}
     | {"float", "to", "train"}
 )
+_SHARED: Final = (ast.boolop, ast.cmpop, ast.expr_context, ast.operator, ast.unaryop)
+"""Of these a tree has one node in many places."""
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -63,7 +65,11 @@ class GivenNames:
         self._functions: dict[str, list[_Function]] = {}
         for file, tree in self.trees.items():
             for _, node in with_functions(tree):
-                self._parents.update((child, node) for child in ast.iter_child_nodes(node))
+                self._parents.update(
+                    (child, node)
+                    for child in ast.iter_child_nodes(node)
+                    if not isinstance(child, _SHARED)
+                )
                 self._read(node)
                 if isinstance(node, ast.Call):
                     self.calls.append((file, node))
@@ -163,7 +169,7 @@ class GivenNames:
                 if called_name(node) == "register_buffer":
                     self._put((self.owner(node), buffer), value, node)
             case ast.Call(func=ast.Attribute(value=ast.Name() as target, attr=attr)):
-                if attr.endswith("_"):
+                if attr.endswith("_") and attr != "requires_grad_":
                     self._bind(target, None, node)
 
     def _bind(self, target: ast.expr, value: ast.expr | _Part | None, node: ast.AST) -> None:
@@ -221,6 +227,8 @@ class GivenNames:
         for _, call in self.calls:
             if function.name in {"__call__", "forward"} and isinstance(owner, ast.ClassDef):
                 is_it = self._is_of(call, owner)
+            elif function.name == "__init__" and isinstance(owner, ast.ClassDef):
+                is_it = called_name(call) == owner.name
             else:
                 is_it = called_name(call) == function.name
             if not is_it:
