@@ -238,7 +238,7 @@ def _found(run: RunSteps) -> list[StepFinding]:
         *ask(rebinding.rebound),
         *ask(permuting.permuted),
         *ask(labels.mislabelled, labels.of_hinge),
-        *ask(options.written_options),
+        *ask(options.written_options, options.misnamed_options),
         *ask(options.outweighed),
         *ask(options.swallowed),
         *ask(averaging.averaged),

@@ -12,7 +12,15 @@ import ast
 import math
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, own_name, parsed, tree_of, values_named
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_of,
+    own_name,
+    parsed,
+    tree_of,
+    values_named,
+)
 from agviz.analysis.evidence import base_name
 from agviz.analysis.measures import number
 from agviz.analysis.median import median
@@ -24,6 +32,11 @@ if TYPE_CHECKING:
     from agviz.analysis.steps.run import RunSteps, Stepping
 
 _ADAMS: Final = frozenset({"Adam", "AdamW", "Adamax", "NAdam", "RAdam"})
+_MISNAMED: Final = {
+    **dict.fromkeys(("LR", "learning_rate", "learningrate", "lrate"), "lr"),
+    **dict.fromkeys(("decay", "l2", "wd", "weightdecay"), "weight_decay"),
+    **dict.fromkeys(("beta1", "beta2", "beta"), "betas"),
+}
 _LONG_MOMENTUM: Final = 0.99
 _BITS: Final = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 """Half of the distance of the next number from 1."""
@@ -58,6 +71,48 @@ def written_options(run: RunSteps) -> Iterator[StepFinding]:
         if said is not None:
             heading, paragraph = said
             yield StepFinding(kind="option", heading=heading, frame=each.made, paragraph=paragraph)
+
+
+def misnamed_options(run: RunSteps) -> Iterator[StepFinding]:
+    """Groups of parameters with an option by another name, which optimizers keep and never read."""
+    for each in run.optimizers if all(one.is_torchs for one in run.optimizers) else ():
+        if each.made is None:
+            continue
+        nodes = nodes_of(run.trace, each.made.file)
+        read = {
+            node.slice.value
+            for _, node in nodes
+            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+        }
+        for function, node in nodes:
+            keys = _keys(node) if function in run.running else set()
+            wrong = next((key for key in keys if key in _MISNAMED and key not in read), None)
+            if "params" not in keys or wrong is None or _MISNAMED[wrong] in keys:
+                continue
+            right, fact = _MISNAMED[wrong], each.steps[0].fact
+            seen = ""
+            if right == "lr" and fact.most_rate is not None and fact.most_rate == fact.least_rate:
+                seen = f" All groups have a learning rate of {number(fact.most_rate)}."
+            yield StepFinding(
+                kind="option",
+                heading=f"a group of {each.name} is given {wrong}, which no optimizer reads",
+                frame=line_at(run.trace, each.made.file, node.lineno, function),  # type: ignore[attr-defined]
+                paragraph=(
+                    f"Optimizers keep what else a group holds, without a word: its parameters get"
+                    f" what {each.name} is given for all.{seen} The option is called {right}."
+                ),
+            )
+            return
+
+
+def _keys(node: ast.AST) -> set[str]:
+    """The keys of a dictionary that is written out; empty: it is none."""
+    match node:
+        case ast.Dict(keys=keys):
+            return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+        case ast.Call(func=ast.Name(id="dict"), keywords=words):
+            return {word.arg for word in words if word.arg}
+    return set()
 
 
 def _momentum(run: RunSteps, each: Stepping, value: float) -> tuple[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import (
@@ -11,8 +12,10 @@ from agviz.analysis.code_search import (
     line_at,
     nodes_beside,
     nodes_of,
+    own_name,
     parsed,
     tree_of,
+    values_named,
 )
 from agviz.traces.rows import Frame, visible
 
@@ -240,16 +243,25 @@ def near(
 
 
 def clips(trace: Trace, stack: Sequence[Frame]) -> list[tuple[Frame, float]]:
-    """The calls of ``clip_grad_norm_`` near a stack, with the norm where it is a number."""
+    """The calls of ``clip_grad_norm_`` near a stack, with the norm where it is known.
+
+    A name or an attribute counts to which the file gives one number only.
+    """
     limits: dict[int, float] = {}
+    beside = visible(stack)
+    tree = ast.Module([], []) if beside is None else tree_of(trace, beside.file)
 
     def fits(call: ast.Call, name: str) -> bool:
         given = {word.arg: word.value for word in call.keywords}.get("max_norm")
         limit = call.args[1] if len(call.args) > 1 else given
-        number = limit.value if isinstance(limit, ast.Constant) else None
-        if not name.endswith("clip_grad_norm_") or not isinstance(number, int | float):
+        if not name.endswith("clip_grad_norm_") or limit is None:
             return False
-        limits[call.lineno] = float(number)
+        values = set(values_named(tree, own_name(limit)) if own_name(limit) else ())
+        if isinstance(limit, ast.Constant) and isinstance(limit.value, int | float):
+            values = {float(limit.value)}
+        if len(values) != 1 or math.isnan(*values):
+            return False
+        limits[call.lineno] = values.pop()
         return True
 
     return [(line, limits[line.line]) for line in near(trace, stack, fits)]

@@ -154,27 +154,40 @@ def hidden_writes(run: RunSteps) -> Iterator[StepFinding]:
             frames = [each.frame for each in run.trace.nodes(last.id)]
             made = {(one.file, one.line) for one in frames if one is not None}
         computed = [
-            each
+            each.lineno
             for where, each in nodes_of(run.trace, file)
             if where == function
             and isinstance(each, ast.Assign)
             and name in map(ast.unparse, each.targets)
             and each.lineno < node.lineno
         ]
-        if not computed or (file, computed[-1].lineno) not in made:
+        computed = computed[-1:] or _given(run, node, name)
+        if not computed or any((file, line) not in made for line in computed):
             continue
         yield StepFinding(
             kind="hidden write",
             heading=f"{name} is written through .data, of which backward does not know",
             frame=_line(run, file, function, node),
             paragraph=(
-                f"{name} was computed in line {computed[-1].lineno}, with a graph. What .data"
+                f"{name} was computed in line {computed[0]}, with a graph. What .data"
                 " changes is in no graph, and no version counts it: the gradient flows as if"
                 f" {name} had kept its values, and a derivative that needs them takes the new ones."
                 f" Compute a new tensor, such as {name} = {name} * mask, or torch.where."
             ),
         )
         return
+
+
+def _given(run: RunSteps, statement: ast.stmt, name: str) -> list[int]:
+    """The lines of what calls of a function give for an argument; empty: one is not known."""
+    written = next(
+        each for each in ast.walk(statement) if isinstance(each, ast.Name) and each.id == name
+    )
+    function = run.given_names.function(written)
+    if function is None or name not in {each.arg for each in function.args.args}:
+        return []
+    values = run.given_names.given(written)
+    return [] if None in values else [value.lineno for value in values if value is not None]
 
 
 def _written_beside(node: ast.AST) -> str:

@@ -161,15 +161,23 @@ def _graphless(trace: Trace) -> list[GraphTaskRow]:
 def _always_one_sided(
     trace: Trace, passes: Sequence[GraphTaskRow], leading: frozenset[str]
 ) -> Iterator[tuple[Frame, int, int]]:
-    """Sums that lead to one argument in all of the last passes: line, number and argument."""
-    found: list[dict[tuple[Frame, int], int]] = []
-    for task in passes[-_PASSES:] if len(passes) >= _LEAST else ():
-        if task.nodes > _MOST_NODES:
-            return
-        found.append(_one_sided(trace, task.id, leading))
-    for place, output in found[-1].items() if found else ():
-        if all(one.get(place) == output for one in found):
-            yield *place, output
+    """Sums that lead to one argument in all of the last passes: line, number and argument.
+
+    That is asked of each line that calls backward: a critic and a generator have losses of their
+    own.
+    """
+    by_site: dict[Frame | None, list[GraphTaskRow]] = {}
+    for task in reversed(passes[-_MOST_CALLS:]):
+        last = by_site.setdefault(visible(trace.call_site(task.id)), [])
+        if len(last) < _PASSES:
+            last.append(task)
+    for last in by_site.values():
+        if len(last) < _LEAST or any(task.nodes > _MOST_NODES for task in last):
+            continue
+        found = [_one_sided(trace, task.id, leading) for task in last]
+        for place, output in found[0].items():
+            if all(one.get(place) == output for one in found):
+                yield *place, output
 
 
 def _one_sided(
