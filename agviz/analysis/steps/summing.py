@@ -78,7 +78,7 @@ class _Broken(NamedTuple):
 
 def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
     """A sum whose one summand trains nothing. Note [A summand without a way back]."""
-    for frame, number, output in _always_one_sided(run.trace, run.passes, _LEADING):
+    for _, frame, number, output in _always_one_sided(run.trace, run.passes, _LEADING):
         pair = _arguments(run.trace, frame, number)
         summand = None if pair is None else _summand(run.trace, frame, pair, output)
         if summand is None:
@@ -114,13 +114,13 @@ def constant_derivative(trace: Trace) -> StepFinding | None:
     passes = () if trace.meta.partial else trace.graph_tasks.outermost.accumulating
     if not passes or not _graphless(trace):
         return None
-    for frame, number, output in _always_one_sided(trace, passes, _BY_ELEMENTS):
+    for task, frame, number, output in _always_one_sided(trace, passes, _BY_ELEMENTS):
         pair = _arguments(trace, frame, number)
         found = None if pair is None else _constant(trace, frame, pair, output)
         if found is None:
             continue
         text, broken = found
-        through = _trained_through(trace, passes[-1].id, broken.line)
+        through = _trained_through(trace, task, broken.line)
         if not through:
             continue
         return StepFinding(
@@ -160,8 +160,10 @@ def _graphless(trace: Trace) -> list[GraphTaskRow]:
 
 def _always_one_sided(
     trace: Trace, passes: Sequence[GraphTaskRow], leading: frozenset[str]
-) -> Iterator[tuple[Frame, int, int]]:
-    """Sums that lead to one argument in all of the last passes: line, number and argument.
+) -> Iterator[tuple[int, Frame, int, int]]:
+    """Sums that lead to one argument in all of the last passes.
+
+    The last of these, the line, the number of the sum in it, and the argument.
 
     That is asked of each line that calls backward: a critic and a generator have losses of their
     own.
@@ -177,7 +179,7 @@ def _always_one_sided(
         found = [_one_sided(trace, task.id, leading) for task in last]
         for place, output in found[0].items():
             if all(one.get(place) == output for one in found):
-                yield *place, output
+                yield last[0].id, *place, output
 
 
 def _one_sided(
