@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import agviz
 from agviz.traces.reader import Trace
-from agviz_engine import native_run
+from agviz_engine import torch_modes
 from tests.engine.builders import apply
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def test_without_provenance_there_is_no_call_site(tmp_path: Path) -> None:
 
 
 def test_torchs_words_are_known_whatever_is_in_force_when_they_are_asked_for() -> None:
-    words = native_run.inplace_hint()
+    words = torch_modes.inplace_hint()
     assert "set_detect_anomaly(True" in words
     packed: list[Tensor] = []
     with (
@@ -193,6 +193,6 @@ def test_torchs_words_are_known_whatever_is_in_force_when_they_are_asked_for() -
         saved_tensors_hooks(packed.append, lambda _: torch.ones(())),
         torch.autograd.set_detect_anomaly(True),
     ):
-        assert native_run.inplace_hint.__wrapped__() == words
+        assert torch_modes.inplace_hint.__wrapped__() == words
         assert torch.is_anomaly_enabled()
     assert not packed

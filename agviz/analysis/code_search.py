@@ -156,6 +156,16 @@ def differentiated(nodes: Iterable[ast.AST]) -> set[str]:
     }
 
 
+def turns_gradients_off(node: ast.AST) -> bool:
+    """Whether it turns gradients off: a block, a function by its decorator, or what does that."""
+    if isinstance(node, ast.With):
+        return any(turns_gradients_off(item.context_expr) for item in node.items)
+    if isinstance(node, ast.FunctionDef):
+        return any(map(turns_gradients_off, node.decorator_list))
+    name = called_name(node) if isinstance(node, ast.Call) else getattr(node, "attr", "")
+    return name in {"inference_mode", "no_grad"}
+
+
 def own_name(node: ast.expr) -> str:
     """The last name of a variable, an attribute or an entry: ``lr`` of ``args.lr``; or empty."""
     match node:

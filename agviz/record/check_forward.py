@@ -551,6 +551,7 @@ class CheckForward:
             self._end_leaving()
 
     def _listens(self) -> bool:
+        """Whether it still does: another thread may have stopped it since that was asked."""
         return self._is_listening
 
     def _step_began(self, *_: Any) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from agviz_engine import native_run
+from agviz_engine import native_run, torch_modes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,7 @@ def hide_mode(error: BaseException) -> None:
     if type(error) is RuntimeError and native_run.is_anomaly_hidden():
         said = _MODIFIED.match(str(error))
         if said is not None:
-            error.args = (said[0] + native_run.inplace_hint(),)
+            error.args = (said[0] + torch_modes.inplace_hint(),)
 
 
 def assign_parent(ref: NodeRef, made: Sequence[Tensor | None]) -> None:

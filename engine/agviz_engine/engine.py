@@ -65,7 +65,7 @@ from agviz_engine.thread_state import (
     waiting_for_task,
 )
 from agviz_engine.torch_layout import had_hooks, had_post_hooks
-from agviz_engine.torch_modes import legacy_vmap_level
+from agviz_engine.torch_modes import inplace_hint, legacy_vmap_level
 from agviz_engine.validate_outputs import validate_outputs
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Engine:
     """Runs graph tasks. One per process; ``registry`` holds the instruments."""
 
     def __init__(self) -> None:
-        native_run.inplace_hint()  # made now, so that no graph is made while the program's runs
+        inplace_hint()  # made now, so that no graph is made while the program's runs
         self.registry = Registry()
         self.emit = Emitter(self.registry)
         self.device_policy: DevicePolicy = real_device

@@ -44,6 +44,7 @@ from agviz_engine.torch_layout import expectation, retains_grad
 from agviz_engine.torch_modes import (
     FlagsPause,
     anomaly_pause,
+    ask_apart,
     enter_legacy_vmap,
     is_anomaly_enabled,
     leave_legacy_vmap,
@@ -212,28 +213,6 @@ def is_anomaly_hidden() -> bool:
 
 
 @functools.cache
-def inplace_hint() -> str:
-    """What torch's message about a modified saved tensor ends with, without anomaly mode.
-
-    It is asked on a thread of its own, where no mode and no hook of the program is in force and
-    whose nodes have numbers of their own.
-    """
-    said: list[str] = []
-
-    def ask() -> None:
-        result: Any = torch.ones((), requires_grad=True).exp()
-        result.detach().zero_()
-        with anomaly_pause:
-            try:
-                result = result.grad_fn._saved_result
-            except RuntimeError as error:
-                said.append(str(error).partition(" instead.")[2])
-
-    _apart(ask)
-    return "".join(said)
-
-
-@functools.cache
 def unused_input_text() -> str:
     """What torch says of an input that is not in the graph; ``{}`` is in place of its number."""
     said: list[str] = []
@@ -247,15 +226,8 @@ def unused_input_text() -> str:
         except RuntimeError as error:
             said.append(str(error).replace("index 1 ", "index {} "))
 
-    _apart(ask)
+    ask_apart(ask)
     return "".join(said)
-
-
-def _apart(ask: Callable[[], None]) -> None:
-    """Call it on a thread of its own, where no mode and no hook of the program is in force."""
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
 
 
 def host(
@@ -366,8 +338,6 @@ def after_fork() -> None:
     """In a forked child: let go of what other threads held."""
     global _asking  # noqa: PLW0603 - another thread may have held it
     _asking = threading.RLock()
-    anomaly_pause.forget()
-    _warn_always_pause.forget()
 
 
 def create_graph_warning() -> str:
@@ -398,7 +368,7 @@ def _asked_create_graph_warning() -> str:
                 warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
         _look_at_filters()
 
-    _apart(ask)
+    ask_apart(ask)
     return said[-1]
 
 

@@ -6,7 +6,9 @@ has to meet torch's own functions imports this module before that begins.
 
 from __future__ import annotations
 
+import functools
 import operator
+import os
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
@@ -55,6 +57,8 @@ class FlagsPause:
         self._lock = threading.RLock()
         self._calls = 0
         self._before: tuple[bool, ...] = ()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
 
     @property
     def flags(self) -> tuple[bool, ...]:
@@ -83,7 +87,7 @@ class FlagsPause:
             if self._calls == 0:
                 self._write(*self._before)
 
-    def forget(self) -> None:
+    def _forked(self) -> None:
         """End the pause of threads that do not exist in a forked child."""
         self._lock = threading.RLock()
         if self._calls:
@@ -95,3 +99,31 @@ anomaly_pause = FlagsPause(
     lambda: (is_anomaly_enabled(), is_anomaly_check_nan_enabled()), set_anomaly_enabled
 )
 """While hosts abort: torch would warn with the stack of an error."""
+
+
+@functools.cache
+def inplace_hint() -> str:
+    """What torch's message about a modified saved tensor ends with, without anomaly mode."""
+    said: list[str] = []
+
+    def ask() -> None:
+        result: Any = torch.ones((), requires_grad=True).exp()
+        result.detach().zero_()
+        with anomaly_pause:
+            try:
+                result = result.grad_fn._saved_result
+            except RuntimeError as error:
+                said.append(str(error).partition(" instead.")[2])
+
+    ask_apart(ask)
+    return "".join(said)
+
+
+def ask_apart(ask: Callable[[], None]) -> None:
+    """Call it where no mode and no hook of the program is in force, and nodes have own numbers.
+
+    That is on a thread of its own.
+    """
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()

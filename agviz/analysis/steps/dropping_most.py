@@ -16,6 +16,7 @@ from agviz.analysis.code_search import (
     values_named,
 )
 from agviz.analysis.measures import number
+from agviz.analysis.steps.dropping import DROPS
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _DROPOUTS: Final = frozenset(
     {"AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"}
 )
-_FUNCTIONS: Final = frozenset({"alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d"})
 _MOST: Final = 0.8
 
 
@@ -36,7 +36,7 @@ def heavy_dropout(run: RunSteps) -> StepFinding | None:
     """
     for file in user_files(run.trace) if run.optimizers else ():
         for function, node in nodes_of(run.trace, file):
-            if not isinstance(node, ast.Call) or called_name(node) not in _DROPOUTS | _FUNCTIONS:
+            if not isinstance(node, ast.Call) or called_name(node) not in _DROPOUTS | DROPS:
                 continue
             share = _share(node, tree_of(run.trace, file)) if function in run.running else math.nan
             if not _MOST < share < 1:

@@ -30,7 +30,9 @@ def passed_early(run: RunSteps) -> Iterator[StepFinding]:
     for each in run.optimizers:
         rates = [taken.fact.most_rate or 0.0 for taken in each.steps]
         changes = [place for place, (a, b) in enumerate(itertools.pairwise(rates), 1) if a != b]
-        if not changes or changes[-1] * _EARLY > len(rates) or rates[0] < _FALL * rates[-1]:
+        if not changes or changes[-1] * _EARLY > len(rates):
+            continue
+        if not 0 < _FALL * rates[-1] <= rates[0]:  # a rate of 0 has a rule of its own
             continue
         lines = calls(run.trace, each.stepped, is_schedule)
         made = made_at(run.trace, lines[0]) if len(lines) == 1 else None
@@ -92,12 +94,12 @@ def _turns(run: RunSteps, line: Frame) -> Sequence[int | None]:
 
 def _count(tree: ast.Module, over: ast.expr) -> int | None:
     match over:
-        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int() as count)]):
-            return count
-        case ast.Call(func=ast.Name(id="range"), args=[given]) if own_name(given):
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=[ast.Constant(value=int() as n)]):
+            return n
+        case ast.Call(func=ast.Name(id="range" | "trange"), args=[given]) if own_name(given):
             values = set(values_named(tree, own_name(given)))
             value = values.pop() if len(values) == 1 else 0.0
             return int(value) if value >= 1 else None
-        case ast.Call(func=ast.Name(id="tqdm" | "trange"), args=[given, *_]):
+        case ast.Call(func=ast.Name(id="tqdm"), args=[given, *_]):
             return _count(tree, given)
     return None

@@ -15,7 +15,14 @@ import itertools
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from agviz.analysis.code_search import called_name, line_at, nodes_of, parsed, user_files
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_of,
+    parsed,
+    turns_gradients_off,
+    user_files,
+)
 from agviz.analysis.steps.dropping import DROPS
 from agviz.analysis.steps.finding import StepFinding, listed
 from agviz.analysis.steps.source_calls import calls, in_loop
@@ -186,7 +193,7 @@ def _lines_of_validation(run: RunSteps) -> list[Frame]:
     without = {
         node.name
         for _, _, node in nodes
-        if isinstance(node, ast.FunctionDef) and any(map(_is_without_gradients, ast.walk(node)))
+        if isinstance(node, ast.FunctionDef) and any(map(turns_gradients_off, ast.walk(node)))
     }
     found: list[Frame] = []
     for file, function, node in nodes:
@@ -217,7 +224,7 @@ def _is_validation(
 ) -> bool:
     """Whether gradients are off around a call, or after it before anything is trained."""
     if any(
-        _is_without_gradients(each) and _holds(each, call)
+        turns_gradients_off(each) and _holds(each, call)
         for each in own
         if isinstance(each, ast.With | ast.FunctionDef)
     ):
@@ -225,7 +232,7 @@ def _is_validation(
     after = [
         each for each in own if isinstance(each, ast.With | ast.Call) and each.lineno > call.lineno
     ]
-    off = [each.lineno for each in after if _is_without_gradients(each) or _is_of(each, without)]
+    off = [each.lineno for each in after if turns_gradients_off(each) or _is_of(each, without)]
     trained = [each.lineno for each in after if _is_of(each, training)]
     return bool(off) and not any(line < min(off) for line in trained)
 
@@ -236,16 +243,6 @@ def _is_named(node: ast.AST, name: str) -> bool:
 
 def _holds(outer: ast.stmt, node: ast.expr) -> bool:
     return outer.lineno <= node.lineno <= (outer.end_lineno or outer.lineno)
-
-
-def _is_without_gradients(node: ast.AST) -> bool:
-    """Whether it turns gradients off: a block, a function by its decorator, or what does that."""
-    if isinstance(node, ast.With):
-        return any(_is_without_gradients(item.context_expr) for item in node.items)
-    if isinstance(node, ast.FunctionDef):
-        return any(map(_is_without_gradients, node.decorator_list))
-    name = called_name(node) if isinstance(node, ast.Call) else getattr(node, "attr", "")
-    return name in {"inference_mode", "no_grad"}
 
 
 def _is_of(node: ast.AST, names: set[str]) -> bool:

@@ -79,10 +79,13 @@ def misnamed_options(run: RunSteps) -> Iterator[StepFinding]:
         if each.made is None:
             continue
         nodes = nodes_of(run.trace, each.made.file)
+        keys_written = {
+            id(key) for _, node in nodes if isinstance(node, ast.Dict) for key in node.keys
+        }
         read = {
-            node.slice.value
+            node.value
             for _, node in nodes
-            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
+            if isinstance(node, ast.Constant) and id(node) not in keys_written
         }
         for function, node in nodes:
             keys = _keys(node) if function in run.running else set()

@@ -10,18 +10,24 @@ import ast
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, nodes_of, own_name, user_files
+from agviz.analysis.code_search import (
+    called_name,
+    line_at,
+    nodes_of,
+    own_name,
+    turns_gradients_off,
+    user_files,
+)
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from agviz.analysis.steps.run import RunSteps
 
 _TEACHER: Final = re.compile(
     r"(?:.*_)?teacher(?:_.*)?|(?:ref|reference|pretrained)(?:_?(?:model|net))?"
 )
-_WITHOUT: Final = frozenset({"inference_mode", "no_grad"})
 _NORMS: Final = re.compile(r"(?:Sync)?BatchNorm(?:\dd)?")
 _DROPS: Final = re.compile(
     r"(?:Alpha|Feature)?Dropout(?:\dd)?|Transformer(?:En|De)coderLayer|Transformer"
@@ -37,42 +43,35 @@ def in_training(run: RunSteps) -> StepFinding | None:
     every = [node for file in user_files(run.trace) for _, node in nodes_of(run.trace, file)]
     if not run.optimizers or any(map(_makes_evaluated, every)):
         return None
-    for file in user_files(run.trace):
-        for function, node in nodes_of(run.trace, file):
-            if not isinstance(node, ast.With) or function not in run.running:
+    for file, function, statement in run.statements():
+        if not isinstance(statement, ast.With) or not turns_gradients_off(statement):
+            continue
+        for call in _calls(statement.body):
+            parts = _moving(run, every, call.func) if _is_teacher(own_name(call.func)) else ""
+            if not parts:
                 continue
-            if not any(_turns_off(item.context_expr) for item in node.items):
-                continue
-            for call in _calls(node.body):
-                parts = _moving(run, every, call.func) if _is_teacher(call.func) else ""
-                if not parts:
-                    continue
-                name = ast.unparse(call.func)
-                return StepFinding(
-                    kind="teacher in training",
-                    heading=f"{name} is in training mode where it is asked for targets",
-                    frame=line_at(run.trace, file, call.lineno, function),
-                    paragraph=(
-                        f"It has {parts}, and no line calls {name}.eval(): no_grad leaves the mode"
-                        " as it is. Dropout makes other targets in each step; batch norms give"
-                        " what depends on the batch, and their statistics move on. Call"
-                        f" {name}.eval() once it is made, and again after train() of what holds"
-                        " it. If noise in its targets is wanted, all is well."
-                    ),
-                )
+            name = ast.unparse(call.func)
+            return StepFinding(
+                kind="teacher in training",
+                heading=f"{name} is in training mode where it is asked for targets",
+                frame=line_at(run.trace, file, call.lineno, function),
+                paragraph=(
+                    f"It has {parts}, and no line calls {name}.eval(): no_grad leaves the mode"
+                    " as it is. Dropout makes other targets in each step; batch norms give"
+                    " what depends on the batch, and their statistics move on. Call"
+                    f" {name}.eval() once it is made, and again after train() of what holds"
+                    " it. If noise in its targets is wanted, all is well."
+                ),
+            )
     return None
 
 
-def _is_teacher(called: ast.expr) -> bool:
-    return bool(_TEACHER.fullmatch(own_name(called)))
+def _is_teacher(name: str) -> bool:
+    return bool(_TEACHER.fullmatch(name))
 
 
-def _turns_off(context: ast.expr) -> bool:
-    return isinstance(context, ast.Call) and called_name(context) in _WITHOUT
-
-
-def _calls(body: Iterable[ast.stmt]) -> Iterable[ast.Call]:
-    return (node for each in body for node in ast.walk(each) if isinstance(node, ast.Call))
+def _calls(parts: Iterable[ast.AST]) -> Iterator[ast.Call]:
+    return (node for each in parts for node in ast.walk(each) if isinstance(node, ast.Call))
 
 
 def _makes_evaluated(node: ast.AST) -> bool:
@@ -86,9 +85,7 @@ def _makes_evaluated(node: ast.AST) -> bool:
 
 
 def _may_be_teacher(name: str) -> bool:
-    return (
-        bool(_TEACHER.fullmatch(name)) or len(name) <= 1 or name in {"each", "model", "net", "self"}
-    )
+    return _is_teacher(name) or len(name) <= 1 or name in {"each", "model", "net", "self"}
 
 
 def _moving(run: RunSteps, every: Iterable[ast.AST], called: ast.expr) -> str:
@@ -103,21 +100,11 @@ def _moving(run: RunSteps, every: Iterable[ast.AST], called: ast.expr) -> str:
             classes |= {called_name(node) for node in _calls([defined[name]])}
     if "" in known:
         return ""
-    made = {name for name in known if name not in defined} | _inside(names.given(called))
+    given = filter(None, names.given(called))  # as a Sequential that is written out
+    made = (known - defined.keys()) | {called_name(node) for node in _calls(given)}
     found = [
         word
         for word, parts in (("dropout", _DROPS), ("batch norms", _NORMS))
         if any(parts.fullmatch(name) for name in made)
     ]
     return " and ".join(found)
-
-
-def _inside(values: Iterable[ast.expr | None]) -> set[str]:
-    """What is called where a model is put together in one expression."""
-    return {
-        called_name(node)
-        for value in values
-        if value is not None
-        for node in ast.walk(value)
-        if isinstance(node, ast.Call)
-    }

@@ -8,7 +8,6 @@ stays on meanwhile, because a recomputed forward makes nodes in the middle of a 
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import threading
 import warnings
@@ -50,7 +49,7 @@ def unfelt() -> Iterator[None]:
     except RuntimeError as error:
         said = _MODIFIED.match(str(error)) if type(error) is RuntimeError else None
         if said is not None:
-            error.args = (said[1] + _hint(),)
+            error.args = (said[1] + torch_modes.inplace_hint(),)
         raise
     finally:
         _heed()
@@ -73,23 +72,3 @@ def _heed() -> None:
         if not _passes:
             with contextlib.suppress(ValueError):  # the program has put other filters in place
                 cast("Any", warnings.filters).remove(_IGNORED)
-
-
-@functools.cache
-def _hint() -> str:
-    """What torch's message about a modified saved tensor ends with, without the mode."""
-    said: list[str] = []
-
-    def ask() -> None:
-        result: Any = torch.ones((), requires_grad=True).exp()
-        result.detach().zero_()
-        with torch_modes.anomaly_pause:
-            try:
-                result = result.grad_fn._saved_result
-            except RuntimeError as error:
-                said.append(str(error).partition(" instead.")[2])
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join()
-    return "".join(said)
