@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agviz.analysis.outcome import Outcome
 from agviz.analysis.verdict import verdicts
 from agviz.traces.reader import Trace
 from tests import python_process
@@ -56,6 +57,24 @@ for _ in range(2):
 """
 A_NUMBER = SCALED + "loss = model(torch.ones(2, 4)).mean().item()\nloss.backward()\n"
 A_METHOD = SCALED + "torch.optim.SGD(other.parameters, 0.1)\n"
+OUTPUTS = SCALED + "output, labels = model(torch.ones(2, 4)), torch.tensor([1, 2])\n"
+OUTPUTS += "F, nn = torch.nn.functional, torch.nn\n"
+FROM_ONE = OUTPUTS + "F.cross_entropy(output.expand(2, 2), labels)\n"
+NO_ROW = OUTPUTS + "nn.Embedding(2, 3)(labels)\n"
+NO_PROBABILITIES = OUTPUTS + "F.binary_cross_entropy(output * 9 + 9, output.detach())\n"
+FLOATS = OUTPUTS + "F.cross_entropy(output, labels.float())\n"
+ONE_HOT = OUTPUTS + "F.cross_entropy(output, labels[:, None])\n"
+COLUMN = OUTPUTS + "F.cross_entropy(output.expand(2, 2), labels[:, None])\n"
+OTHER_SHAPE = OUTPUTS + "F.binary_cross_entropy_with_logits(output, labels.float())\n"
+OTHER_SIZE = OUTPUTS + "F.binary_cross_entropy(output.sigmoid(), labels.float())\n"
+INTEGERS = OUTPUTS + "loss = F.binary_cross_entropy_with_logits(output, labels[:, None])\n"
+LOSS_MADE_OF = OUTPUTS + "nn.CrossEntropyLoss(output.expand(2, 2), labels)\n"
+OF_NUMPY = OUTPUTS + "model(torch.ones(2, 4).double())\n"
+A_MODULE = OUTPUTS + "torch.optim.SGD(model, 0.1)\n"
+NOT_INITIALISED = OUTPUTS + "class Net(nn.Module):\n    def __init__(self):\n"
+NOT_INITIALISED += "        self.layer = nn.Linear(2, 2)\nNet()\n"
+NO_TENSORS = OUTPUTS + "import dataclasses\n@dataclasses.dataclass\nclass Config:\n    a: int\n"
+NO_TENSORS += "torch.save(Config(1), 'c.pt')\ntorch.load('c.pt')\n"
 ANOTHER_WAY = """
 import random, torch
 from torch.utils.checkpoint import checkpoint
@@ -79,6 +98,8 @@ class Twice(torch.autograd.Function):
 w = torch.ones(3, requires_grad=True)
 checkpoint(lambda x: Twice.apply(x.sin()), w, use_reentrant=False).sum().backward()
 """
+OF_TWO_DTYPES = SCALED + "target = torch.ones(2, 1).double()\n"
+OF_TWO_DTYPES += "torch.nn.functional.huber_loss(model(torch.ones(2, 4)), target).backward()\n"
 RENORMALISED = """
 import torch
 torch.manual_seed(0)
@@ -98,7 +119,7 @@ def _verdict(program: str, folder: Path, *options: str) -> Verdict:
         return verdicts(trace)[0]
 
 
-@pytest.mark.slow_but_one_in(6)
+@pytest.mark.slow_but_one_in(12)
 @pytest.mark.parametrize(
     ("program", "options", "heading", "words"),
     [
@@ -121,7 +142,22 @@ def _verdict(program: str, folder: Path, *options: str) -> Verdict:
         (BOUND_ANEW, ("--check-forward",), "no leaf was read", "Tensor.sub gave"),
         (A_NUMBER, (), "backward was called on a number", ".item()"),
         (A_METHOD, (), "given a method in place of parameters", "model.parameters()"),
+        (FROM_ONE, (), "a class for which there is no output", "count from 1"),
+        (NO_ROW, (), "an index for which it has no row", "num_embeddings less 1"),
+        (NO_PROBABILITIES, (), "no probabilities", "binary_cross_entropy_with_logits"),
+        (FLOATS, (), "is not of integers", "as long()"),
+        (ONE_HOT, (), "the shape of the outputs, and integers", "argmax(dim=1)"),
+        (COLUMN, (), "a dimension too many", "squeeze(1)"),
+        (OTHER_SHAPE, (), "another shape than the outputs", "cross_entropy"),
+        (OTHER_SIZE, (), "another shape than the outputs", "squeeze(1)"),
+        (INTEGERS, (), "the target of a loss is of integers", "float()"),
+        (LOSS_MADE_OF, (), "where it takes its options", "criterion(output, target)"),
+        (OF_NUMPY, (), "another dtype than its weights", ".float()"),
+        (A_MODULE, (), "a module in place of parameters", "model.parameters()"),
+        (NOT_INITIALISED, (), "before nn.Module was initialised", "super().__init__()"),
+        (NO_TENSORS, (), "loads tensors only", "weights_only=False"),
         (ANOTHER_WAY, (), "CheckpointError", "ran otherwise when it was computed anew"),
+        (OF_TWO_DTYPES, (), "failed in HuberLossBackward0", "target in float64"),
         (RENORMALISED, ("--check-forward",), "modified by an inplace operation", "max_norm"),
     ],
 )
@@ -143,7 +179,24 @@ def test_what_torch_raised_means(
 )
 def test_other_exceptions_are_not_taken_for_these(line: str, tmp_path: Path) -> None:
     program = SCALED + f"first_loss = model(torch.ones(2, 4)).mean()\n{line}\n"
-    assert _verdict(program, tmp_path).heading.startswith("nothing unusual")
+    found = _verdict(program, tmp_path)
+    assert found.outcome is Outcome.CANT_TELL
+    assert found.heading.startswith("the program ended with ")
+    assert "; nothing unusual in " in found.heading
+
+
+def test_no_tick_is_put_over_a_program_that_failed(tmp_path: Path) -> None:
+    program = SCALED + "raise ValueError('\\x1b[1mtoo\\x1b[0m\\n' + 'many ' * 99)\n"
+    found = _verdict(program, tmp_path)
+    assert found.outcome is Outcome.CANT_TELL
+    assert found.heading == "the program ended with ValueError; nothing unusual in 1 backward pass"
+    assert "The program ended with ValueError: too many many" in found.paragraph
+    assert "… at train.py:" in found.paragraph
+
+
+def test_a_program_that_was_told_to_end_did_not_fail(tmp_path: Path) -> None:
+    found = _verdict(SCALED + "raise SystemExit(1)\n", tmp_path)
+    assert found.outcome is Outcome.NOTHING_UNUSUAL
 
 
 def test_what_is_unpacked_twice_did_not_run_otherwise(tmp_path: Path) -> None:

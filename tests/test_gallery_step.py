@@ -41,7 +41,8 @@ KINDS = {
     "same derivative", "schedule anew", "schedule unused", "seeded again", "set back", "sign lost",
     "single values", "spoilt", "stepped again", "still", "still scaled", "stuck",
     "summed derivative", "swallowed", "swings", "teacher in training", "thrown away", "too slow",
-    "two orders", "undetached", "unfrozen", "unread", "unregistered", "unused result", "weighed",
+    "two orders", "undetached", "unfrozen", "unread", "unregistered", "unused result",
+    "values copied", "weighed",
     "weight 0", "whole batch", "with itself", "wrapped again", "wrong way", "zero scores",
 }  # fmt: skip
 

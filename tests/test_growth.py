@@ -276,7 +276,18 @@ def small_part_in_a_list(training: Training) -> None:
         training.optimizer.step()
 
 
+def samples_drawn_now_and_then(training: Training) -> None:
+    shown = []
+    for step, _ in enumerate(training.steps(80)):
+        if step % 20 == 19:
+            state = torch.randn(3, 4)
+            for _ in range(20):
+                state = training.act(training.model(state)).expand(3, 4) + 0.1
+            shown.append((step, state))  # cause: shown
+
+
 GROWING = (
+    samples_drawn_now_and_then,
     small_part_in_a_cache,
     small_part_in_a_list,
     pixel_by_pixel,
@@ -494,7 +505,30 @@ def slices_beside_slow_work(training: Training) -> None:
     slow(out.square().mean()).backward()
 
 
+def chains_of_the_last_samples(training: Training) -> None:
+    last: deque[Tensor] = deque(maxlen=4)
+    for step, _ in enumerate(training.steps(80)):
+        if step % 20 == 19:
+            state = torch.randn(3, 4)
+            for _ in range(20):
+                state = training.act(training.model(state)).expand(3, 4) + 0.1
+            last.append(state)
+
+
+def samples_without_graphs(training: Training) -> None:
+    drawn = []
+    for step, _ in enumerate(training.steps(80)):
+        if step % 20 == 19:
+            with torch.no_grad():
+                state = torch.randn(3, 4)
+                for _ in range(20):
+                    state = training.act(training.model(state)).expand(3, 4) + 0.1
+            drawn.append((step, state))
+
+
 HEALTHY = (
+    chains_of_the_last_samples,
+    samples_without_graphs,
     slices_beside_slow_work,
     outputs_of_a_recurrence_in_a_buffer,
     long_recurrence,

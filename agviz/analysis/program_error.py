@@ -231,6 +231,90 @@ _KNOWN: Final = (
         "The parameters themselves are float16, as half() makes them. Keep them in float32 and have"
         " autocast choose what runs in float16.",
     ),
+    _Known(
+        "IndexError: Target ",
+        "a target names a class for which there is no output",
+        "cross_entropy and nll_loss count classes from 0 to the number of outputs less 1. Labels"
+        " that count from 1 have to be one less; more classes need a wider last layer; a number"
+        " that marks what is to be left out is given as ignore_index.",
+    ),
+    _Known(
+        "index out of range in self",
+        "an embedding was given an index for which it has no row",
+        "Indices go from 0 to num_embeddings less 1: the table needs one row more than the largest"
+        " index, those for padding and for what is unknown included.",
+    ),
+    _Known(
+        "all elements of input should be between 0 and 1",
+        "binary_cross_entropy was given numbers that are no probabilities",
+        "Give it the output of a sigmoid, or give binary_cross_entropy_with_logits what comes"
+        " before that. NaN is none, either: a sigmoid gives it where weights or data are NaN.",
+    ),
+    _Known(
+        "expected target dtype to be Long or Byte",
+        "the target of cross_entropy is not of integers",
+        "It takes the number of the class of each sample, as long(). For a number that is measured"
+        " take mse_loss, for one output that says yes or no binary_cross_entropy_with_logits.",
+    ),
+    _Known(
+        "Expected floating point type for target with class probabilities",
+        "the target of cross_entropy has the shape of the outputs, and integers",
+        "It is taken for the probabilities of the classes then. Give the numbers of the classes"
+        " (target.argmax(dim=1) of one-hot rows), or the probabilities as float().",
+    ),
+    _Known(
+        "0D or 1D target tensor expected, multi-target not supported",
+        "the target of cross_entropy has a dimension too many",
+        "It takes one class for each sample: squeeze(1) a target of [samples, 1].",
+    ),
+    _Known(
+        "must be the same as input size",
+        "the target of a loss has another shape than the outputs",
+        "Give both the same: squeeze(1) outputs of [samples, 1], or unsqueeze(1) the target. Where"
+        " the target holds numbers of classes, the loss is cross_entropy.",
+    ),
+    _Known(
+        "that is different to the input size",
+        "the target of a loss has another shape than the outputs",
+        "Give both the same: squeeze(1) outputs of [samples, 1], or unsqueeze(1) the target.",
+    ),
+    _Known(
+        "result type Float can't be cast to the desired output type Long",
+        "the target of a loss is of integers",
+        "binary_cross_entropy_with_logits takes targets as float().",
+        line=r"(?i)loss|criterion|bce",
+    ),
+    _Known(
+        "Boolean value of Tensor with more than one value is ambiguous",
+        "a loss was given outputs and target where it takes its options",
+        "The class makes a module, which is called then: criterion = nn.CrossEntropyLoss() first,"
+        " and criterion(output, target) in the loop; or take the function, F.cross_entropy.",
+        line=r"\bnn\.\w+Loss\(\s*\w",
+    ),
+    _Known(
+        "mat1 and mat2 must have the same dtype",
+        "a layer was given data of another dtype than its weights",
+        "Weights are float32 as layers are made; what comes from numpy is float64, and labels or"
+        " tokens are integers. Convert the data once, by .float(), or the model by .double().",
+    ),
+    _Known(
+        "object is not iterable",
+        "an optimizer was given a module in place of parameters",
+        "Give it model.parameters().",
+        line=r"\boptim\.\w+\(\s*\w+\s*[,)]",
+    ),
+    _Known(
+        "before Module.__init__() call",
+        "a module was given layers before nn.Module was initialised",
+        "Call super().__init__() at the beginning of its __init__.",
+    ),
+    _Known(
+        "Weights only load failed",
+        "torch.load met an object of a class, and loads tensors only",
+        "From torch 2.6 on weights_only=True is what it does unless it is told otherwise. Save"
+        " state_dict() and plain values (asdict(config)); for a file that you trust, give"
+        " weights_only=False, or allow the class by torch.serialization.add_safe_globals.",
+    ),
 )
 
 

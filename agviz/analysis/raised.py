@@ -25,6 +25,7 @@ _OTHERWISE: Final = tuple(
     )
 )
 """How torch begins where a recomputation saved other tensors than the forward did."""
+_TWO_DTYPES: Final = "Found dtype "
 _LONGEST: Final = 600
 """Characters of a message that are shown; ``as_json`` has all of it."""
 
@@ -87,6 +88,12 @@ class RaisedException:
         if said:
             shown = said[:_LONGEST] + "…" if len(said) > _LONGEST else said
             yield shown if shown.endswith((".", "!", "?", "…", ":")) else f"{shown}."
+        if said.startswith(_TWO_DTYPES):
+            yield (
+                "Its forward was given tensors of two dtypes, as a target in float64, which NumPy"
+                " makes unless it is told otherwise, beside outputs in float32. Convert the data by"
+                " .float() where they are made."
+            )
         inside = f" of reentrant backward pass {self.inner}"
         where = "" if self.inner == self.graph_task else inside
         held = "" if self.hook is None else f"the {HOOKS[self.hook.kind]} {named(self.hook)}"

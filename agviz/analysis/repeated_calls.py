@@ -94,7 +94,12 @@ def repeated_calls(trace: Trace) -> RepeatedCalls | None:
 
 
 def _repeated(trace: Trace, graph_task: int) -> RepeatedCalls | None:
-    ops = [op for op in ops_of_pass(trace, graph_task) if op.recomputed_in < 0 and not op.error]
+    # Backward does not go through what makes no node, as a solver under no_grad.
+    ops = [
+        op
+        for op in ops_of_pass(trace, graph_task)
+        if op.recomputed_in < 0 and not op.error and op.sequence_nr is not None
+    ]
     times: Counter[object] = Counter()
     first: dict[object, ForwardOpRow] = {}
     same: dict[tuple[int, int | None], tuple[int, int | None]] = {}

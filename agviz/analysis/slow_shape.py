@@ -6,11 +6,13 @@ asked besides whether they took a good part of the time that was measured.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from agviz.analysis.code_search import called_name, nodes_beside
 from agviz.words.units import percent
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ _SHARE_OF_TIME: Final = 0.2
 """Of the time of all nodes, that writes take at least."""
 _TINY: Final = 64
 """Numbers in the gradients of most of a loop's nodes."""
+_DECIDING: Final = frozenset({"item", "multinomial", "numpy", "sample", "tolist"})
+"""Methods by which a loop goes on from what it has computed, as an episode does: it can't be done
+at once."""
 _TIMES_AS_WIDE: Final = 8
 """Is a graph whose nodes mostly do not depend on each other, than it is deep."""
 
@@ -115,7 +120,7 @@ def slow_shape(trace: Trace, graph_task: int | None = None) -> SlowShape | None:
     if sum(label.name == _WRITE for label in labels) >= _LEAST_WRITES:
         return _writes(task, trace.nodes(task.id))
     if task.nodes >= max(_LEAST_NODES, _TIMES_AS_WIDE * trace.node(task.id, 0).topological_nr):
-        return _loop(task, trace.nodes(task.id))
+        return _loop(trace, task, trace.nodes(task.id))
     return None
 
 
@@ -140,7 +145,7 @@ def _writes(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
     )
 
 
-def _loop(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
+def _loop(trace: Trace, task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
     by_line = Counter(node.frame for node in nodes if node.frame is not None)
     if not by_line:
         return None
@@ -148,7 +153,42 @@ def _loop(task: GraphTaskRow, nodes: Sequence[NodeRow]) -> SlowShape | None:
     sizes = sorted(_numbers(node) for node in nodes if node.frame == frame)
     if count < max(_LEAST_NODES, _SHARE * task.nodes) or sizes[len(sizes) // 2] > _TINY:
         return None
+    stack = next(node.stack for node in nodes if node.frame == frame)
+    called = trace.call_site(task.id)
+    if any(_decides(trace, each, called) for each in stack if not each.hidden):
+        return None
     return SlowShape(graph_task=task.id, frame=frame, count=count, of=task.nodes, written=0)
+
+
+def _decides(trace: Trace, line: Frame, called: Sequence[Frame]) -> bool:
+    """Whether a loop around a line, of one pass, goes on from values that it has computed.
+
+    Args:
+        trace: holds the text.
+        line: the line.
+        called: where backward was called; a loop around that makes many passes.
+    """
+    beside = [
+        each.line for each in called if (each.file, each.function) == (line.file, line.function)
+    ]
+    loops = [
+        node
+        for node in nodes_beside(trace, line)
+        if isinstance(node, ast.For | ast.While)
+        and _is_in(node, line.line)
+        and not any(_is_in(node, each) for each in beside)
+    ]
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and called_name(node) in _DECIDING
+        for loop in loops
+        for node in ast.walk(loop)
+    )
+
+
+def _is_in(loop: ast.For | ast.While, line: int) -> bool:
+    return loop.lineno <= line <= (loop.end_lineno or loop.lineno)
 
 
 def _numbers(node: NodeRow) -> int:

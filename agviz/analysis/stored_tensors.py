@@ -94,7 +94,9 @@ class StoredTensors:
             return f"{holder.name} keeps states of parameters that the optimizer no longer holds"
         graphs = " with graphs" if holder.kind == STORED_GRAPHS else ""
         what = f"the {holder.what} " if holder.what not in {"", CYCLED} else ""
-        return f"{what}{holder.name} keeps more tensors{graphs} with each pass, up to pass {task}"
+        is_often = 4 * holder.reached >= self.look.passes  # a half of that, in the last half
+        often = "with each pass" if is_often else "now and then"
+        return f"{what}{holder.name} keeps more tensors{graphs} {often}, up to pass {task}"
 
     @property
     def _passes(self) -> int:

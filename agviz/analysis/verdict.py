@@ -7,6 +7,7 @@ outcome. So ✓ appears only where something was looked at and is good.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -48,6 +49,7 @@ from agviz.analysis.trained_advantage import trained_advantage
 from agviz.analysis.untrained import untrained
 from agviz.analysis.zero_derivative import zero_derivative
 from agviz.traces.rows import GraphTaskStatus, visible
+from agviz.words.safe import REPLACEMENT
 from agviz.words.units import backward_passes, plural
 from agviz_engine.events import NO_GRAPH_TASK
 
@@ -90,6 +92,11 @@ _FEW: Final = 3
 """Losses, the first and the last, that are compared."""
 _WORSE: Final = 3.0
 """Times the first losses: until then a training goes well enough."""
+_CONTROL: Final = re.compile(rf"{REPLACEMENT}(\[[\d;]*m)?|\s")
+"""What colours a message, or parts its lines."""
+_LONGEST: Final = 200
+"""Characters of a message that are shown."""
+_TOLD_TO_END: Final = frozenset({"", "GeneratorExit", "KeyboardInterrupt", "SystemExit"})
 _MOST_NAMED: Final = 3
 """Backward passes or parameters that are named one by one."""
 
@@ -415,13 +422,20 @@ def _not_found(trace: Trace, graph_task: int | None, run: RunSteps) -> Verdict:
     why = f" {missing}: agviz why says why." if missing else ""
     note = note_on_steps(run) if graph_task is None else ""
     why += f" {note}." if note else ""
+    ended = "" if graph_task is not None else _exception(trace)
     return Verdict(
-        outcome=Outcome.NOTHING_UNUSUAL,
-        heading=f"nothing unusual in {what}",
+        outcome=Outcome.CANT_TELL if ended else Outcome.NOTHING_UNUSUAL,
+        heading=f"{ended and f'the program ended with {ended}; '}nothing unusual in {what}",
         graph_task=graph_task,
         paragraph=_looked_at(trace, tasks) + why,
         verb="view",
     )
+
+
+def _exception(trace: Trace) -> str:
+    """The type of the exception that ended the program; empty: none did, or it was told to end."""
+    name = trace.meta.ended.partition(":")[0]
+    return "" if name in _TOLD_TO_END else name
 
 
 def _passes(tasks: GraphTasks, graph_task: int | None) -> str:
@@ -469,7 +483,9 @@ def _not_looked_at(trace: Trace) -> Iterator[str]:
         at = trace.raised(NO_GRAPH_TASK)
         frame = visible(at.threads[0].stack) if at is not None and at.threads else None
         where = "" if frame is None else f" at {frame}"
-        yield f"The program ended with {meta.ended}{where}, outside of backward."
+        ended = " ".join(_CONTROL.sub(" ", meta.ended).split())
+        shown = ended if len(ended) <= _LONGEST else f"{ended[:_LONGEST]}…"
+        yield f"The program ended with {shown}{where}, outside of backward."
     between = outside(trace)
     if between is not None and between.is_exit:
         where = "" if between.frame is None else f" at {between.frame}"

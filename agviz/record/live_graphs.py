@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterable, Sized
 from functools import cached_property
 from itertools import islice
 from operator import is_
@@ -28,6 +29,7 @@ from agviz.traces.live_graphs import (
     EXCEPTIONS,
     GRADIENT,
     KEYS,
+    LEAST_ALIVE,
     LONGER,
     NUMBERED,
     STATE,
@@ -44,7 +46,7 @@ from agviz_engine import alive
 from agviz_engine.errors import comes_from_outside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -280,10 +282,12 @@ class LiveGraphs:
             )
             more = len(own.tensors) - len(before[-1].tensors)
             counts = [(each.passes, len(each.tensors)) for each in (*before, own)]
-            if more >= _LEAST_MORE and _is_steady(counts):
+            is_steady = _is_steady(counts)
+            if more >= _LEAST_MORE and (is_steady or is_longer):
                 new = [each for each in tensors if id(each) not in before[-1].tensors]
-                found = _left_in_state(new) or self._where_stored(
-                    new, [everything, tensors, new], is_longer=is_longer
+                found = _left_in_state(new) if is_steady else None
+                found = found or self._where_stored(
+                    new, [everything, tensors, new], is_steady=is_steady, is_longer=is_longer
                 )
                 if found is not None:
                     return (found,)
@@ -295,11 +299,12 @@ class LiveGraphs:
         return ()
 
     def _where_stored(
-        self, new: list[Tensor], own: Sequence[list[Tensor]], *, is_longer: bool
+        self, new: list[Tensor], own: Sequence[list[Tensor]], *, is_steady: bool, is_longer: bool
     ) -> Holder | None:
         """The container of most of some tensors, of those with graphs at first.
 
-        Where nodes became more, too, graphs count by themselves, beside no data.
+        Where nodes became more, too, graphs count by themselves, beside no data, and may be stored
+        once in many passes.
         """
         views = _views(own[0])
         known = _referred_ones(new, views, own)
@@ -309,17 +314,27 @@ class LiveGraphs:
             if each.grad_fn is not None and each.grad_fn._sequence_nr() < self._number
         ]
         grown = len(self._censuses[1].tensors) - len(self._censuses[0].tensors)
-        for some, of in ((with_graph, len(with_graph) if is_longer else grown), (known, grown)):
-            found = self._container_of(some, [*own, views, known, with_graph], of)
+        often = (self._passes - self._censuses[0].passes) // 2
+        ways = [(with_graph, len(with_graph), 1)] if is_longer else []
+        ways += [(with_graph, grown, often), (known, grown, often)] if is_steady else []
+        for some, of, least in ways:
+            found = self._container_of(some, [*own, views, known, with_graph], of, least)
             if found is not None:
                 return found
         return None
 
     def _container_of(
-        self, known: list[Tensor], own: Sequence[object], grown: int
+        self, known: list[Tensor], own: Sequence[object], grown: int, least: int
     ) -> Holder | None:
-        """What holds most of some tensors; None: it has no name, or it is soon full."""
-        if 2 * len(known) < self._passes - self._censuses[0].passes:
+        """What holds most of some tensors; None: it has no name, or it is soon full.
+
+        Args:
+            known: the tensors.
+            own: what agviz holds itself.
+            grown: as how much more they count.
+            least: how many they have to be; 1: the container has to hold several graphs.
+        """
+        if len(known) < least:
             return None
         some = known[:: len(known) // _MOST_NAMED + 1]
         referrers = Referrers(self._files, some, own)
@@ -330,11 +345,14 @@ class LiveGraphs:
                 groups.setdefault((named.name, named.what), []).append((named, tensor))
         members = max(groups.values(), key=len, default=[])
         count = len(known) * len(members) // len(some)
-        if len(members) < min(len(some), 2) or count < _SHARE_STORED * grown:
+        if len(members) < min(len(some), least, 2) or count < _SHARE_STORED * grown:
             return None
         found, last = members[-1]
         is_rare = found.what.endswith(EXCEPTIONS)  # what fails, fails now and then
-        if not (is_rare or _may_grow_on(found.holds, self._passes)):
+        least_held = LEAST_ALIVE if least == 1 else self._passes // 2
+        if not (is_rare or _may_grow_on(found.holds, least_held)):
+            return None
+        if least == 1 and _graphs_in(found.holds) < LEAST_ALIVE:
             return None
         if found.kind in {CYCLE, CLOSURE}:
             kind = found.kind
@@ -469,15 +487,32 @@ def is_time_to_look(passes: int) -> bool:
     return odd in {1, 3}
 
 
-def _may_grow_on(stored: object, passes: int) -> bool:
-    """Whether a container may have got something in every second pass, and is not soon full."""
+def _may_grow_on(stored: object, least: int) -> bool:
+    """Whether a container may have got so much, and is not soon full."""
     most = stored.maxlen if isinstance(stored, deque) else None
     if isinstance(stored, deque) and most is not None and most < _NOT_SOON_FULL * len(stored):
         return False
     if isinstance(stored, dict):
         is_nested = any(isinstance(each, list | deque | dict) for each in stored.values())
-        return is_nested or 2 * len(stored) >= passes
-    return not isinstance(stored, list | deque | set) or 2 * len(stored) >= passes
+        return is_nested or len(stored) >= least
+    return not isinstance(stored, list | deque | set) or len(stored) >= least
+
+
+def _graphs_in(stored: object) -> int:
+    """How many of the last entries of a container are, or hold, a tensor with a graph."""
+    import torch
+
+    entries = stored.values() if isinstance(stored, dict) else stored
+    if not isinstance(entries, Sized) or not isinstance(entries, Iterable):
+        return 0
+    last = islice(entries, max(0, len(entries) - _MOST_NAMED), None)
+    return sum(
+        any(
+            issubclass(type(part), torch.Tensor) and part.grad_fn is not None
+            for part in (each if type(each) in {tuple, list} else (each,))
+        )
+        for each in last
+    )
 
 
 def _is_never_found(stored: object, referrers: Referrers) -> bool:

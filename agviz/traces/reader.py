@@ -122,6 +122,9 @@ if TYPE_CHECKING:
     from agviz_engine.events import Event
 
 _ALL: Final = 2**63 - 1
+_MOST_OPTIMIZERS: Final = 128
+"""Made one after the other, as one for each task: rules that hold each against all passes took
+minutes of 3,000 in 24,000 passes."""
 _TAB: Final = 4
 
 
@@ -232,13 +235,31 @@ class Trace:
 
     @property
     def beginning(self) -> Trace:
-        """The run before the first pass that was left out: all of that is there; else this."""
-        gone = self.left_out
-        if not gone:
-            return self
+        """The run before the first pass that was left out: all of that is there; else this.
+
+        Before the first step of more optimizers than can be held against each other, too.
+        """
         if self._known_beginning is None:
-            self._known_beginning = Trace(self._database.earlier(gone[0].first))
+            gone = [each.first for each in self.left_out[:1]]
+            if (first := self._first_of_many_optimizers()) is not None:
+                gone.append(first)
+            if not gone:
+                return self
+            self._known_beginning = Trace(self._database.earlier(min(gone)))
         return self._known_beginning
+
+    def _first_of_many_optimizers(self) -> int | None:
+        """The pass behind which an optimizer took its first step that is one too many.
+
+        None: there are not so many, or they belong together, as one for each parameter.
+        """
+        known = {one.number for one in self.optimizers()[:_MOST_OPTIMIZERS]}
+        if len(known) < _MOST_OPTIMIZERS:
+            return None
+        rows = self.passes_before_steps()
+        steps = (row.step for row in self.step_facts() if row.optimizer not in known)
+        first = next((rows[step] for step in steps if step in rows), 0)
+        return first if first >= _MOST_OPTIMIZERS else None
 
     def passes_before(self, graph_task: int) -> int:
         """How many backward passes were recorded before one, left out or not; reentrant ones apart.

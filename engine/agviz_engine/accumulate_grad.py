@@ -80,27 +80,49 @@ def steal(
     Returns:
         Whether it was done; otherwise nothing was.
     """
-    gradient = inputs[0]
-    own = _REFERENCES
+    gradient = cast("Tensor", inputs[0])
+    own = _REFERENCES + 1  # the local variable
     if before_hooks:
         own += _is_in_another(gradient, inputs, before_hooks)
-    if (
-        sys.getrefcount(gradient) > own
-        or type(gradient) is not Tensor
-        or type(variable) not in _PLAIN
-        or not variable.requires_grad
-        or _use_count(gradient) != 1
-    ):
+    if not _is_free(variable, inputs, own):
         return False
-    is_plain = are_alike(gradient, variable)
-    if not is_plain and not _is_stealable(gradient, variable):
+    is_alike = are_alike(gradient, variable)
+    if not is_alike and not _is_stealable(gradient, variable):
         return False
     with activity.lock:
         if activity.passes > 1 or variable.grad is not None:
             return False
-        is_sparse = not is_plain and gradient.is_sparse
+        is_sparse = not is_alike and gradient.is_sparse
         variable.grad = _shallow_copy(gradient) if is_sparse else gradient.detach()
     return True
+
+
+def is_plain(variable: Tensor) -> bool:
+    """Whether a leaf is no subclass, and gets gradients."""
+    return type(variable) in _PLAIN and variable.requires_grad
+
+
+def is_free(variable: Tensor, inputs: tuple[Tensor | None, ...]) -> bool:
+    """Whether torch would steal ``inputs[0]`` if no ``.grad`` is there yet, as for :func:`steal`.
+
+    It is a plain one on the CPU, laid out as the plain leaf, and nobody but ``inputs`` holds it.
+    """
+    gradient = inputs[0]
+    return (
+        gradient is not None
+        and _is_free(variable, inputs, _REFERENCES + 1)
+        and are_alike(gradient, variable)
+    )
+
+
+def _is_free(variable: Tensor, inputs: tuple[Tensor | None, ...], own: int) -> bool:
+    gradient = inputs[0]
+    return (
+        sys.getrefcount(gradient) <= own
+        and type(gradient) is Tensor
+        and is_plain(variable)
+        and _use_count(gradient) == 1
+    )
 
 
 def _is_in_another(

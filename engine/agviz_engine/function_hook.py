@@ -232,6 +232,11 @@ def hook_names(ref: NodeRef) -> list[str]:
     return [hook_name(hook) for _, hooks in found for hook in hooks.values()]
 
 
+def has_python_hooks(ref: NodeRef) -> bool:
+    """Whether a node has hooks that are Python's."""
+    return any(hooks for _, hooks in _python_hooks(ref))
+
+
 class HiddenHooks:
     """Python hooks of a node, taken away: they were called already, or are not to be called.
 

@@ -144,6 +144,7 @@ class GraphTask:
         "owner",
         "parent",
         "parent_node",
+        "parents_of_leaves",
         "reentrant_depth",
         "root_edges",
         "root_gradients",
@@ -193,6 +194,8 @@ class GraphTask:
         is kept that going back needs."""
         self.looked: dict[int, Any] = {}
         """By node: what the measurer found of a custom Function that still had what it saved."""
+        self.parents_of_leaves: dict[int, Tensor] = {}
+        """Of AccumulateGrads whose hooks torch calls (:func:`native_run.leaf_parents`)."""
         self.not_ready: dict[int, InputBuffer] = {}
         self.exec_info: list[ExecInfo] | None = None
         self.captured_vars: list[Tensor | None] = []
@@ -352,6 +355,7 @@ class GraphTask:
         self.output_edges.clear()
         self.not_ready.clear()
         self.looked.clear()
+        self.parents_of_leaves.clear()
         self.exec_info = None
         self.streams = None
         self.final_callbacks.clear()

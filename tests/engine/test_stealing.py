@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.engine.builders import leaf, node_of
 from tests.engine.oracle import assert_same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from torch import Tensor
 
@@ -99,3 +102,47 @@ def test_another_backward_while_a_leaf_takes_its_gradient() -> None:
     thread.start()
     thread.join(60)
     assert same, "deadlock, or not the same"
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    """Of one rank."""
+    store = torch._C._distributed_c10d.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="this torch was built without distributed")
+@pytest.mark.parametrize("as_views", [False, True], ids=["", "bucket views"])
+@pytest.mark.parametrize("with_hook", [False, True], ids=["", "hook"])
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.usefixtures("process_group")
+def test_a_gradient_is_stolen_in_front_of_the_hook_of_ddps_reducer(
+    *, as_views: bool, with_hook: bool, passes: int
+) -> None:
+    def program() -> Any:
+        torch.manual_seed(0)
+        module = torch.nn.Linear(3, 2)
+        ddp = DistributedDataParallel(module, gradient_as_bucket_view=as_views)
+        seen: list[Any] = []
+        if with_hook:
+            module.weight.register_hook(lambda gradient: seen.append(gradient.sum().item()))
+        for _ in range(passes):
+            flowing: list[int] = []
+            output = ddp(torch.arange(12.0).reshape(4, 3))
+            node: Any = output.grad_fn
+            node.register_hook(
+                lambda outputs, _, flowing=flowing: flowing.extend(
+                    each.data_ptr() for each in outputs if each is not None
+                )
+            )
+            output.square().sum().backward()
+            gradients = [parameter.grad for parameter in module.parameters()]
+            seen += [each is not None and each.data_ptr() in flowing for each in gradients]
+            after: Any = (torch.ones(1, requires_grad=True) * 2).grad_fn
+            seen.append(after._sequence_nr() - node._sequence_nr())
+        return [*gradients, seen]
+
+    said = assert_same(program).tensors[-1]
+    assert str(said).count("True") == (0 if as_views else 2), said

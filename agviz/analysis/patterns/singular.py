@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SQRT: Final = "sqrt at zero"
 NORM: Final = "norm at zero"
 LOG: Final = "log of zero"
+UNDERFLOW: Final = "log of nearly zero"
 DIVISION: Final = "division by zero"
 POW: Final = "pow with zero base"
 NEGATIVE_BASE: Final = "pow of a negative base"
@@ -43,6 +44,11 @@ REMEDIES: Final[Mapping[str, str]] = {
     LOG: (
         "Clamp the argument from below, add a small eps, or choose the argument too where a factor"
         " of 0 is meant to leave it out: torch.where(ok, log(torch.where(ok, x, 1.0)), 0.0)."
+    ),
+    UNDERFLOW: (
+        "Products and sums of probabilities or densities get that small: compute with their"
+        " logarithms (log_prob, log_softmax, sums in place of products, logsumexp in place of the"
+        " log of a sum)."
     ),
     DIVISION: "Add a small eps to the divisor, or clamp it away from 0.",
     POW: "Clamp the base away from 0, or add a small eps to it.",
@@ -337,10 +343,24 @@ def _sqrt(evidence: Evidence) -> Singular | None:
 def _log(evidence: Evidence) -> Singular | None:
     count = _count(evidence, "self", _zeros)
     if not count:
-        return None
+        return _log_of_underflow(evidence)
     return Singular(
         LOG,
         f"its argument is 0 {places(count)}, where the derivative 1 / x is infinite",
+        fused(_behind(evidence)),
+    )
+
+
+def _log_of_underflow(evidence: Evidence) -> Singular | None:
+    health = _value(evidence, "self")
+    if health is None or health.min is None or health.dtype not in LARGEST:
+        return None
+    if not 0 < health.min < 1 / LARGEST[health.dtype]:
+        return None
+    return Singular(
+        UNDERFLOW,
+        f"its argument goes down to {number(health.min)}, which {health.dtype} hardly tells from 0,"
+        " and the derivative 1 / x is beyond its range there",
         fused(_behind(evidence)),
     )
 

@@ -22,6 +22,7 @@ from agviz.analysis.steps import (
     clearing,
     climbing,
     collapsing,
+    copying,
     creeping,
     decaying,
     discarding,
@@ -116,7 +117,8 @@ _OF_A_PART: Final = frozenset(
         *("not held", "nothing loaded", "on in evaluation", "one module", "only named"),
         *("piecewise linear", "rebound", "reordered", "restores nothing", "seeded again"),
         *("sharing", "single values", "still", "swallowed", "swapped", "undetached", "unfrozen"),
-        *("unread", "unregistered", "unused result", "weighed", "wrapped again"),
+        *("unread", "unregistered", "unused result", "values copied", "weighed"),
+        *("wrapped again",),
     }
 )
 """Kinds of what goes wrong with some parameters, or by a factor, while the others are trained."""
@@ -189,7 +191,8 @@ def found_in_steps(trace: Trace, run: RunSteps) -> list[StepFinding]:
     found = _found(run)
     if trace.beginning is not trace:
         count = backward_passes(len(trace.beginning.graph_tasks.outermost.ids), 0)
-        said = f"That is of the first {count}, before any was left out."
+        why = "before any was left out" if trace.left_out else "of a run with very many optimizers"
+        said = f"That is of the first {count}, {why}."
         found = [replace(one, paragraph=f"{one.paragraph} {said}") for one in found]
     return [*unseen.unseen(trace), *found]
 
@@ -249,6 +252,7 @@ def _found(run: RunSteps) -> list[StepFinding]:
         *ask(signs.penalties),
         *ask(signs.unclipped_surrogates),
         *ask(returns.of_the_past),
+        *ask(copying.chances_copied),
         *ask(aliasing.aliases),
         *ask(alike.begun_alike),
         *ask(axes.all_with_all),

@@ -44,10 +44,14 @@ def kept(run: RunSteps) -> Iterator[StepFinding]:
         remedy = "Call zero_grad() of the optimizer before backward."
         if cleared:
             lines = listed([str(frame.line) for frame in cleared])
-            remedy = (
-                f"zero_grad is called in line {lines}, but does not clear what this optimizer holds"
-                " between two steps: call it on this optimizer, once per step."
+            clean = len(each.steps) - count
+            but = (
+                f"but not between those steps, only before {clean:,} others: call it once per step."
+                if clean > 1  # the first step has nothing to clear
+                else "but does not clear what this optimizer holds between two steps: call it on"
+                " this optimizer, once per step."
             )
+            remedy = f"zero_grad is called in line {lines}, {but}"
         if not each.is_torchs:
             remedy += f" That is, unless {each.name} works with the sum on purpose."
         yield StepFinding(
@@ -74,8 +78,14 @@ def kept_within(run: RunSteps) -> Iterator[StepFinding]:
         later: list[int] = []
         for last, taken in zip([None, *each.steps], each.steps[:_MOST_STEPS], strict=False):
             began = times[taken.number].begin_ns or math.inf
-            inside = [one for one in run.passes_between(last, taken) if one.begin_ns >= began]
-            later += [task.id for task in inside[1:_FEW]]
+            # From the end on: before the first of its steps an optimizer has all passes of the run.
+            backwards = reversed(run.passes_between(last, taken))
+            inside: list[int] = []
+            for one in backwards:
+                if one.begin_ns < began:
+                    break
+                inside.append(one.id)
+            later += inside[::-1][1:_FEW]
         is_added = len(later) >= _LEAST_KEPT and all(run.adds(each, task) for task in later)
         if not is_added or is_set_to_zero(run.trace, each.stepped):
             continue
@@ -118,7 +128,8 @@ def mixed(run: RunSteps) -> Iterator[StepFinding]:
                 f" {each.name}{made}, backward in line {first.line}, after which another optimizer"
                 f" stepped, left gradients in what it holds; backward in line {own.line} added its"
                 " own to them, so that each step follows their sum. Call zero_grad() of this"
-                f" optimizer between the two, right before line {own.line}."
+                f" optimizer between the two, right before line {own.line}, or give the first loss"
+                " what its model puts out by detach()."
             ),
         )
 

@@ -43,6 +43,13 @@ _METHODS: Final = frozenset(
     | {"scatter_add", "sigmoid", "softmax", "squeeze", "sub", "tanh", "transpose", "unsqueeze"}
 )
 """Methods of tensors of which the same holds."""
+_ASKING: Final = frozenset(
+    {"abs", "amax", "amin", "argmax", "cat", "clone", "cpu", "double", "exp", "expand", "flatten"}
+    | {"float", "full_like", "isnan", "len", "log", "log1p", "long", "max", "mean", "median", "min"}
+    | {"minimum", "maximum", "ones_like", "permute", "pow", "quantile", "range", "reshape", "size"}
+    | {"sqrt", "stack", "std", "std_mean", "sum", "t", "tensor", "to", "var", "view", "zeros_like"}
+)
+"""Functions and methods without an effect of which a function may make what it returns."""
 _OUTPUTS: Final = frozenset({"inplace", "out"})
 _OPTIONS: Final = frozenset({"betas", "eps", "learning_rate", "lr", "momentum", "weight_decay"})
 _LOOKED_AT: Final = "requires_grad"
@@ -58,7 +65,7 @@ def thrown_away_results(run: RunSteps) -> Iterator[StepFinding]:
     calls = []
     for file, function, node in run.statements() if run.passes else ():
         call = node.value if isinstance(node, ast.Expr) else None
-        if isinstance(call, ast.Call) and _is_pure(call):
+        if isinstance(call, ast.Call) and (_is_pure(call) or _is_of_pure(run, file, call)):
             calls.append((_line(run, file, function, call), call))
     if not calls:
         return
@@ -319,10 +326,44 @@ def _is_pure(call: ast.Call) -> bool:
     return owner != "self" and bool(owner) and called_name(call) in _METHODS
 
 
+def _is_of_pure(run: RunSteps, file: str, call: ast.Call) -> bool:
+    """Whether it calls a function of its file that makes one value and does nothing else."""
+    found = [
+        node
+        for _, node in nodes_of(run.trace, file)
+        if isinstance(node, ast.FunctionDef) and node.name == getattr(call.func, "id", "")
+    ]
+    if len(found) != 1 or found[0].decorator_list or not call.args:
+        return False
+    statements = [node for node in ast.walk(found[0]) if isinstance(node, ast.stmt)][1:]
+    gives = [node.value for node in statements if isinstance(node, ast.Return)]
+    return (
+        bool(gives)
+        and not any(each is None or isinstance(each, ast.Constant | ast.Tuple) for each in gives)
+        and all(_has_no_effect(node) for node in statements)
+        and all(
+            called_name(node) in _ASKING | _FUNCTIONS | _METHODS
+            and not any(word.arg in _OUTPUTS for word in node.keywords)
+            for node in ast.walk(found[0])
+            if isinstance(node, ast.Call)
+        )
+    )
+
+
+def _has_no_effect(node: ast.stmt) -> bool:
+    match node:
+        case ast.Assign():
+            return all(isinstance(each, ast.Name) for each in targets_of(node))
+        case ast.Expr(value=ast.Constant()) | ast.If() | ast.Return():
+            return True
+    return False
+
+
 def _changed(call: ast.Call) -> ast.expr:
     """What a call was to change."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-    return call.args[0] if ast.unparse(owner) in OF_TORCH else owner
+    is_owner = isinstance(call.func, ast.Attribute) and ast.unparse(owner) not in OF_TORCH
+    return owner if is_owner else call.args[0]
 
 
 def _line(run: RunSteps, file: str, function: str, node: ast.stmt | ast.expr) -> Frame:
