@@ -35,6 +35,7 @@ class RepeatedCalls:
     times: int
     share: float
     """Of all numbers that functions made for the pass."""
+    has_nodes: bool
     is_parametrized: bool
     """Whether it is a parametrization that computes it."""
 
@@ -52,8 +53,8 @@ class RepeatedCalls:
         is_shown = self.computed is None or self.computed == self.frame
         at = "" if is_shown else f" The functions are called at {self.computed}."
         told = (
-            f"Each time it gives the same numbers, {self.share:.0%} of all that the forward makes,"
-            f" and backward goes through each.{at} "
+            f"Each time it gives the same numbers, {self.share:.0%} of all that the forward"
+            f" makes{', and backward goes through each' if self.has_nodes else ''}.{at} "
         )
         if self.is_parametrized:
             return told + (
@@ -94,11 +95,11 @@ def repeated_calls(trace: Trace) -> RepeatedCalls | None:
 
 
 def _repeated(trace: Trace, graph_task: int) -> RepeatedCalls | None:
-    # Backward does not go through what makes no node, as a solver under no_grad.
+    # What runs under no_grad, as a solver does, is no part of what the pass goes through.
     ops = [
         op
         for op in ops_of_pass(trace, graph_task)
-        if op.recomputed_in < 0 and not op.error and op.sequence_nr is not None
+        if op.recomputed_in < 0 and not op.error and op.grad_enabled
     ]
     times: Counter[object] = Counter()
     first: dict[object, ForwardOpRow] = {}
@@ -137,6 +138,7 @@ def _repeated(trace: Trace, graph_task: int) -> RepeatedCalls | None:
         name=op.name,
         times=count,
         share=needless / total,
+        has_nodes=op.sequence_nr is not None,
         is_parametrized=any(
             frame.file.replace("\\", "/").endswith(_PARAMETRIZE) for frame in op.stack
         ),
