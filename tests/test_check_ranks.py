@@ -159,6 +159,7 @@ def test_a_rank_that_fails(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "too hot" in ended.stderr
     assert "The script failed" in ended.stdout
+    assert "? the program failed; nothing unusual" in ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def test_a_script_that_fails(tmp_path: Path) -> None:
     ours = check("fails.py", cwd=tmp_path)
     assert ours.returncode == 1
     assert "The script failed" in ours.stdout
+    assert "? the program failed; nothing unusual" in ours.stdout
 
 
 @pytest.mark.slow

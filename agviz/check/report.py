@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis import mixed_axes
@@ -83,6 +83,16 @@ class CheckReport:
             "compiled": self.compiled,
             "not_compiled": self.not_compiled or None,
         }
+
+
+def of_a_failure(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The same of a program that failed, of which none says that nothing was unusual."""
+    return [
+        replace(each, outcome=Outcome.CANT_TELL, heading=f"the program failed; {each.heading}")
+        if each.outcome is Outcome.NOTHING_UNUSUAL
+        else each
+        for each in verdicts
+    ]
 
 
 def worst(verdicts: Sequence[Verdict]) -> Outcome:

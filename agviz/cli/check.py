@@ -122,6 +122,10 @@ def _print(
     as_json: bool,
     failed: bool,
 ) -> None:
+    if failed and report is not None:
+        from agviz.check.report import of_a_failure
+
+        report.verdicts = of_a_failure(report.verdicts)
     if as_json:
         json.dump(_as_dict(report, program, failed=failed), stdout)
         print(file=stdout, flush=True)
