@@ -314,7 +314,7 @@ class LiveGraphs:
             if each.grad_fn is not None and each.grad_fn._sequence_nr() < self._number
         ]
         grown = len(self._censuses[1].tensors) - len(self._censuses[0].tensors)
-        often = (self._passes - self._censuses[0].passes) // 2
+        often = -(-(self._passes - self._censuses[0].passes) // 2)  # in every second pass
         ways = [(with_graph, len(with_graph), 1)] if is_longer else []
         ways += [(with_graph, grown, often), (known, grown, often)] if is_steady else []
         for some, of, least in ways:

@@ -19,13 +19,13 @@ A custom Function's node has no ``__call__``, and only torch can call hooks made
 those of DDP's reducer on an AccumulateGrad. A native backward whose root *and* only input is that
 node runs it with all its hooks, checks, zero-filling and release, and nothing else, because no
 other node is in its ``exec_info``. A post-hook registered last takes the outputs. A gradient that
-an AccumulateGrad may steal comes from a node in front of it (:func:`run_leaf`): a DDP step of a
-transformer of 19M parameters takes 10 to 15 ms less of 500 than with copies.
+an AccumulateGrad may steal comes from a node in front of it (:func:`run_leaf`): with that, and
+with what nodes put out measured once, a DDP step of a transformer of 19M parameters takes 1.05 to
+1.10 of its time without agviz; with copies 1.11 and 1.16.
 """
 
 from __future__ import annotations
 
-import _thread as _thread_module
 import contextlib
 import functools
 import threading
@@ -523,20 +523,14 @@ def leaf_parents(leaves: Sequence[NodeRef]) -> dict[int, Tensor]:
         were set to ones of another type.
     """
     made: dict[int, Tensor] = {}
-    done = _thread_module.allocate_lock()
-    done.acquire()
 
     def make() -> None:
-        try:
-            for leaf in leaves:
-                parent = _Giving.apply(leaf.node.variable)
-                if cast("Any", parent.grad_fn).next_functions[0][0] is leaf.node:
-                    made[leaf.index] = parent
-        finally:
-            done.release()
+        for leaf in leaves:
+            parent = _Giving.apply(leaf.node.variable)
+            if cast("Any", parent.grad_fn).next_functions[0][0] is leaf.node:
+                made[leaf.index] = parent
 
-    _thread_module.start_new_thread(make, ())
-    done.acquire()
+    ask_apart(make)
     return made
 
 

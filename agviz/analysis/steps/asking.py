@@ -189,8 +189,8 @@ def found_in_steps(trace: Trace, run: RunSteps) -> list[StepFinding]:
     if trace.meta.partial:
         return []
     found = _found(run)
-    if trace.beginning is not trace:
-        count = backward_passes(len(trace.beginning.graph_tasks.outermost.ids), 0)
+    if run.trace is not trace:
+        count = backward_passes(len(run.trace.graph_tasks.outermost.ids), 0)
         why = "before any was left out" if trace.left_out else "of a run with very many optimizers"
         said = f"That is of the first {count}, {why}."
         found = [replace(one, paragraph=f"{one.paragraph} {said}") for one in found]
