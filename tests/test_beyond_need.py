@@ -151,6 +151,35 @@ def outputs_for_long(step: Step) -> None:
         logits.append(step.last(step.hidden(torch.randn(4, 6))))  # cause: logits
 
 
+def losses_of_now_and_then_in_a_history(step: Step) -> None:
+    history: dict[str, list[float | Tensor]] = {"train": [], "val": []}
+    for number in range(70):
+        loss = step.last(step.hidden(torch.randn(4, 6))).square().mean()
+        step.backward(loss)
+        if number % 5 == 4:
+            history["train"].append(loss.item())
+            validation = step.last(step.hidden(torch.randn(4, 6))).square().mean()
+            history["val"].append(validation)  # cause: history
+
+
+class _Smoothed:
+    value: Tensor | None = None
+
+    def take(self, loss: Tensor) -> None:
+        if self.value is None:
+            self.value = loss
+        else:
+            self.value = 0.8 * self.value + 0.2 * loss  # cause: _Smoothed.value
+
+
+def average_of_each_third_loss(step: Step) -> None:
+    average = _Smoothed()
+    for number in range(40):
+        step.backward(step.last(step.hidden(torch.randn(4, 6))).square().mean())
+        if number % 3 == 2:
+            average.take(step.last(step.hidden(torch.randn(4, 6))).square().mean())
+
+
 def surprises_beside_what_was_seen(step: Step) -> None:
     seen: list[tuple[Tensor, ...]] = []
     surprise: list[Tensor] = []
@@ -172,6 +201,8 @@ def masks_by_their_size(step: Step) -> None:
 
 
 GROWING = (
+    losses_of_now_and_then_in_a_history,
+    average_of_each_third_loss,
     checkpoints_in_three_levels,
     bank_that_is_never_cut,
     padded_to_the_longest_ever,
@@ -300,7 +331,18 @@ def rewards_of_an_episode(step: Step) -> None:
         step.backward(step.last(step.hidden(torch.randn(4, 6))).sum())
 
 
+def sum_over_tasks(step: Step) -> None:
+    shared = nn.Linear(6, 2)
+    for _ in range(4):
+        total = torch.zeros(())
+        for _ in range(6):
+            step.backward(step.last(step.hidden(torch.randn(4, 6))).square().mean())
+            total = total + shared(torch.randn(4, 6)).square().mean()
+        total.backward()
+
+
 HEALTHY = (
+    sum_over_tasks,
     checkpoints_in_two_levels,
     memory_that_is_cut_later,
     recent_ones_stacked,
@@ -372,7 +414,7 @@ def test_what_was_counted_stays_known_where_there_is_no_time_for_more(
         return holders
 
     monkeypatch.setattr(live_graphs.LiveGraphs, "_count", counted)
-    monkeypatch.setattr(live_graphs._Costs, "are_bearable", lambda _: not any(counts))
+    monkeypatch.setattr(live_graphs._Budget, "is_enough", lambda _: not any(counts))
     with agviz.Trace.open(recorded(tmp_path / "t.agviz", outputs_for_long)) as trace:
         (found,) = verdicts(trace)
         looks = [look for look in trace.live_graphs() if look.is_counted]

@@ -26,9 +26,9 @@ CALLED = '\n\nif __name__ == "__main__":\n    torch.manual_seed(0)\n    kept = p
 KINDS = {
     "after the mean", "alike", "all with all", "always drops", "always skipped", "average", "axis",
     "bounds swapped", "buffer", "cleared", "clip undone", "clipped", "collapses", "cosine logits",
-    "data written", "decays", "diverges", "drawn", "drawn once", "falls", "far for near",
-    "first batch", "first turn", "flagged", "follows another", "for the other", "frozen",
-    "frozen by name", "frozen, moved", "given back", "gradient unused", "grid in pixels",
+    "data written", "decays", "diverges", "drawn", "drawn apart", "drawn once", "falls",
+    "far for near", "first batch", "first turn", "flagged", "follows another", "for the other",
+    "frozen", "frozen by name", "frozen, moved", "given back", "gradient unused", "grid in pixels",
     "grows each step", "held instead", "held twice", "hidden write", "hook writes", "horizon",
     "inverted", "kept", "kept on class", "labels", "late binding", "leaps", "left behind",
     "left in groups", "log for scale", "lost sums", "made anew", "made in forward", "mask added",
@@ -39,11 +39,11 @@ KINDS = {
     "piecewise linear", "rate 0", "rate falls", "rate infinite", "rate squared", "rebound",
     "reordered", "replaced", "restores nothing", "returns forwards", "rows replaced",
     "same derivative", "schedule anew", "schedule unused", "seeded again", "set back", "sign lost",
-    "single values", "spoilt", "stepped again", "still", "still scaled", "stuck",
+    "single values", "spoilt", "stepped again", "still", "still scaled", "stuck", "sum beside mean",
     "summed derivative", "swallowed", "swings", "teacher in training", "thrown away", "too slow",
     "two orders", "undetached", "unfrozen", "unread", "unregistered", "unused result",
-    "values copied", "weighed",
-    "weight 0", "whole batch", "with itself", "wrapped again", "wrong way", "zero scores",
+    "values copied", "weighed", "weight 0", "whole batch", "with itself", "wrapped again",
+    "wrong way", "zero scores",
 }  # fmt: skip
 
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _MOST_STEPS: Final = 12
 _MOST_ON_PATH: Final = 1_000
+_MOST_NEAR: Final = 6
+"""Edges."""
+_MOST_NODES_NEAR: Final = 64
 _RESHAPING: Final = {
     "AsStrided", "Clone", "Contiguous", "Expand", "Permute", "Reshape", "ReshapeAlias", "Squeeze",
     "T", "Transpose", "Unflatten", "UnsafeView", "Unsqueeze", "View", "ToCopy", "Alias",
@@ -73,6 +76,8 @@ class Evidence:
     """What the node had saved, by torch's name."""
     consumers: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """Names of what an output goes to, and of what lies behind that, without reshaping nodes."""
+    near: frozenset[str] = frozenset()
+    """Names of the nodes a few edges towards the leaves."""
     zeroed_by: str = ""
     """Name of the nearest node before this one that made numbers of the gradient zero; or empty."""
     is_weight: bool = False
@@ -159,6 +164,7 @@ class _Gathering:
             wrong=None if wrong is None else Health(*wrong[5:]),
             saved={row.name: row for row in trace.saved_health(task, node)},
             consumers={output: tuple(self._behind(node, output)) for output in outputs},
+            near=self._near(node),
             zeroed_by="" if zeroing is None else self._name(zeroing),
             is_weight=zeroing is not None and len(self._from(zeroing)) > 1,
             scale=self._scale(),
@@ -241,6 +247,16 @@ class _Gathering:
             is_square = len(edges) == 2 and edges[0].consumer == edges[1].consumer
             if base_name(name) not in _RESHAPING:
                 yield SQUARE if is_square and base_name(name) == "Mul" else name
+
+    def _near(self, node: int) -> frozenset[str]:
+        found: set[int] = set()
+        last = {node}
+        for _ in range(_MOST_NEAR):
+            last = {edge.consumer for each in last for edge in self._from(each)} - found
+            found |= last
+            if len(found) > _MOST_NODES_NEAR:
+                break
+        return frozenset(base_name(self._name(each)) for each in found)
 
     def _from(self, node: int) -> list[EdgeRow]:
         return self._trace.edges_from(self._origin.graph_task, node)

@@ -309,6 +309,13 @@ _KNOWN: Final = (
         "Call super().__init__() at the beginning of its __init__.",
     ),
     _Known(
+        "Legacy autograd function with non-static forward",
+        "a Function is written in the old style, which torch no longer takes",
+        "Its forward and backward must be static methods that get ctx as their first argument, and"
+        " it is called by apply, not made as an object: Scale.apply(x, factor). What __init__ took"
+        " becomes an argument of forward, and backward returns None for it.",
+    ),
+    _Known(
         "Weights only load failed",
         "torch.load met an object of a class, and loads tensors only",
         "From torch 2.6 on weights_only=True is what it does unless it is told otherwise. Save"

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agviz.analysis.code_search import (
     ADDING,
+    called_name,
     container_name,
     elements,
+    nodes_beside,
     only_call,
     takes_from,
     targets_of,
@@ -60,6 +62,8 @@ _MEANS: Final = {
     " used, or keep a number (.norm().item()) or the last one only.",
 }
 """What it means, and what to do, by kind or container."""
+_NUMBERS: Final = frozenset({"item", "float", "int", "len", "tolist", "numpy", "detach"})
+"""Calls that give something without a graph."""
 _TAKING: Final = frozenset({"pop", "popleft", "popitem", "clear", "remove", "get", "get_nowait"})
 
 
@@ -142,9 +146,10 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     """
     counted = [look for look in trace.live_graphs() if look.is_counted]
     holder = counted[-1].growing if counted else None
-    if holder is None or holder.kind == CLOSURE:
+    made = None if holder is None else visible(holder.stack)
+    if holder is None or holder.kind == CLOSURE or _is_summed_up(trace, holder, made):
         return None
-    look, made = counted[-1], visible(holder.stack)
+    look = counted[-1]
     if holder.what == CYCLED:
         made = only_call(trace, "cycle")
     if holder.kind in {LONGER, CYCLE} or holder.what == CYCLED:
@@ -169,8 +174,51 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
     is_meant = is_kept and not is_hook  # as outputs that are collected on purpose
     if is_meant or not (lines or made or holder.kind == STATE):
         return None
-    frame = lines[0][0] if lines else made
+    graphs = [frame for frame, tree in lines if not _adds_numbers(tree, frame.line)]
+    frame = (graphs or [lines[0][0]])[0] if lines else made
     return StoredTensors(look=look, holder=holder, frame=frame, is_hook=is_hook)
+
+
+def _is_summed_up(trace: Trace, holder: Holder, made: Frame | None) -> bool:
+    """Whether a loop makes a sum whose function calls ``backward`` on it when the loop is over."""
+    inside = [] if made is None else nodes_beside(trace, made)
+    around: set[ast.AST] = set()
+    for loop in inside:
+        is_around = isinstance(loop, ast.For | ast.While) and (
+            made is not None and loop.lineno <= made.line <= (loop.end_lineno or 0)
+        )
+        around = set(ast.walk(loop)) if is_around else around  # the innermost is the last
+    called = [
+        node
+        for node in inside
+        if isinstance(node, ast.Call)
+        and called_name(node) == "backward"
+        and holder.name in _mentioned([node.func])
+    ]
+    return holder.kind == LONGER and bool(around and called) and around.isdisjoint(called)
+
+
+def _adds_numbers(tree: ast.Module, line: int) -> bool:
+    """Whether a line puts in only what has no graph: numbers, copies, variables of a loop."""
+    counted = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For)
+        for target in elements(node.target)
+        if isinstance(target, ast.Name)
+    }
+    added = [
+        value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and node.lineno == line and called_name(node) in ADDING
+        for value in node.args
+    ]
+    return bool(added) and all(
+        called_name(value) in _NUMBERS
+        if isinstance(value, ast.Call)
+        else isinstance(value, ast.Constant) or getattr(value, "id", "") in counted
+        for value in added
+    )
 
 
 def _times_made(tree: ast.Module, name: str) -> int:

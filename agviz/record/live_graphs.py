@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Sized
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from operator import is_
@@ -69,14 +70,10 @@ _TIMES_LATER: Final = 4
 _MOST_TENSORS: Final = 20_000
 _MOST_NODES: Final = 200_000
 _MOST_DESCRIBED: Final = 64
-_MOST_COUNTED: Final = 20_000
+_MOST_COUNTED: Final = 100_000
 """Nodes behind all tensors, up to which they are counted."""
-_AT_ONCE_NS: Final = 250_000_000
-"""What all counts of everything alive may take in a process, however soon: five of them, or so."""
 _SHARE: Final = 1 / 30
 """Of the time of the process, what they may take besides."""
-_EXPECTED_NS: Final = 40_000_000
-"""What a count takes that goes through the 200,000 objects of Python that come with torch."""
 _LEAST_MORE: Final = 2
 """Tensors since the count before, for which it is looked where they are: that takes time."""
 _MOST_NAMED: Final = 12
@@ -119,26 +116,33 @@ _Held: TypeAlias = "tuple[set[_Token], Tensor, Named]"
 _NOTHING_COUNTED: Final = Holder(UNKNOWN, "", "", 0, ())
 
 
-class _Costs:
-    """What counts have taken in this process, which may make many recordings, as tests do."""
+class _Budget:
+    """What something has taken in this process, which may make many recordings, as tests do."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once_ns: int, expected_ns: int) -> None:
+        self._at_once_ns = at_once_ns
         self._since_ns = time.monotonic_ns()
         self._spent_ns = 0
-        self._next_ns = _EXPECTED_NS
+        self._next_ns = expected_ns
 
-    def are_bearable(self) -> bool:
-        """Whether there is time for another count."""
+    def is_enough(self) -> bool:
+        """Whether there is time for another."""
         lasted_ns = time.monotonic_ns() - self._since_ns
-        return self._spent_ns + self._next_ns <= _AT_ONCE_NS + _SHARE * lasted_ns
+        return self._spent_ns + self._next_ns <= self._at_once_ns + _SHARE * lasted_ns
 
-    def spent(self, took_ns: int) -> None:
-        """A count took so long."""
-        self._spent_ns += took_ns
-        self._next_ns = took_ns
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Of the thread's time, which other processes that are busy make no longer."""
+        began_ns = time.thread_time_ns()
+        yield
+        self._next_ns = time.thread_time_ns() - began_ns
+        self._spent_ns += self._next_ns
 
 
-_costs: Final = _Costs()
+_for_counts: Final = _Budget(250_000_000, 40_000_000)
+"""Six of them, or so, however soon: one goes through the 200,000 objects that come with torch."""
+_for_searches: Final = _Budget(900_000_000, 300_000_000)
+"""Three: what became more between the first passes may not be what becomes more later."""
 
 
 class LiveGraphs:
@@ -255,11 +259,9 @@ class LiveGraphs:
         return look._replace(holders=self._search(alive))
 
     def _counted(self) -> tuple[Holder, ...]:
-        if not _costs.are_bearable():
+        if not _for_counts.is_enough():
             return (_NOTHING_COUNTED,) if self._has_counted_more else ()
-        began_ns = time.thread_time_ns()  # other processes that are busy make it no dearer
         found = self._count()
-        _costs.spent(time.thread_time_ns() - began_ns)
         self._has_counted_more = bool(found)
         return found
 
@@ -268,10 +270,11 @@ class LiveGraphs:
         import torch
 
         with torch._C.DisableTorchFunction():
-            everything = _plain_tensors()
-            tensors = _counting(everything)
-            made = [each.grad_fn for each in tensors if each.grad_fn is not None]
-            nodes = _behind(made)
+            with _for_counts.spending():
+                everything = _plain_tensors()
+                tensors = _counting(everything)
+                made = [each.grad_fn for each in tensors if each.grad_fn is not None]
+                nodes = _behind(made)
             number = torch._C._autograd._get_sequence_nr()
             own = _Census(self._passes, frozenset(map(id, tensors)), nodes, number)
             before, self._censuses = self._censuses, [*self._censuses[-1:], own]
@@ -283,20 +286,22 @@ class LiveGraphs:
             more = len(own.tensors) - len(before[-1].tensors)
             counts = [(each.passes, len(each.tensors)) for each in (*before, own)]
             is_steady = _is_steady(counts)
-            if more >= _LEAST_MORE and (is_steady or is_longer):
-                new = [each for each in tensors if id(each) not in before[-1].tensors]
-                found = _left_in_state(new) if is_steady else None
-                found = found or self._where_stored(
-                    new, [everything, tensors, new], is_steady=is_steady, is_longer=is_longer
-                )
-                if found is not None:
-                    return (found,)
-            if is_longer:
-                since = before[0].number, before[1].number
-                found = self._longest([everything, tensors], since, own.nodes - before[-1].nodes)
-                if found is not None:
-                    return (found,)
-        return ()
+            if not is_longer and not (is_steady and more >= _LEAST_MORE):
+                return ()
+            if not _for_searches.is_enough():
+                return (_NOTHING_COUNTED,) if self._has_counted_more else ()
+            with _for_searches.spending():
+                found = None
+                if more >= _LEAST_MORE:
+                    new = [each for each in tensors if id(each) not in before[-1].tensors]
+                    found = (_left_in_state(new) if is_steady else None) or self._where_stored(
+                        new, [everything, tensors, new], is_steady=is_steady, is_longer=is_longer
+                    )
+                if found is None and is_longer:
+                    since = before[0].number, before[1].number
+                    grown = own.nodes - before[-1].nodes
+                    found = self._longest([everything, tensors], since, grown)
+        return () if found is None else (found,)
 
     def _where_stored(
         self, new: list[Tensor], own: Sequence[list[Tensor]], *, is_steady: bool, is_longer: bool
@@ -315,8 +320,11 @@ class LiveGraphs:
         ]
         grown = len(self._censuses[1].tensors) - len(self._censuses[0].tensors)
         often = -(-(self._passes - self._censuses[0].passes) // 2)  # in every second pass
-        ways = [(with_graph, len(with_graph), 1)] if is_longer else []
-        ways += [(with_graph, grown, often), (known, grown, often)] if is_steady else []
+        ways: list[tuple[list[Tensor], int, int | None]] = []
+        if is_longer:
+            ways += [(with_graph, len(with_graph), None)]
+        if is_steady:
+            ways += [(with_graph, grown, often), (known, grown, often)]
         for some, of, least in ways:
             found = self._container_of(some, [*own, views, known, with_graph], of, least)
             if found is not None:
@@ -324,7 +332,7 @@ class LiveGraphs:
         return None
 
     def _container_of(
-        self, known: list[Tensor], own: Sequence[object], grown: int, least: int
+        self, known: list[Tensor], own: Sequence[object], grown: int, often: int | None
     ) -> Holder | None:
         """What holds most of some tensors; None: it has no name, or it is soon full.
 
@@ -332,8 +340,10 @@ class LiveGraphs:
             known: the tensors.
             own: what agviz holds itself.
             grown: as how much more they count.
-            least: how many they have to be; 1: the container has to hold several graphs.
+            often: how many they have to be; None: one is enough, where the container holds
+                several graphs.
         """
+        least = 1 if often is None else often
         if len(known) < least:
             return None
         some = known[:: len(known) // _MOST_NAMED + 1]
@@ -349,10 +359,10 @@ class LiveGraphs:
             return None
         found, last = members[-1]
         is_rare = found.what.endswith(EXCEPTIONS)  # what fails, fails now and then
-        least_held = LEAST_ALIVE if least == 1 else self._passes // 2
+        least_held = LEAST_ALIVE if often is None else self._passes // 2
         if not (is_rare or _may_grow_on(found.holds, least_held)):
             return None
-        if least == 1 and _graphs_in(found.holds) < LEAST_ALIVE:
+        if often is None and _graphs_in(found.holds) < LEAST_ALIVE:
             return None
         if found.kind in {CYCLE, CLOSURE}:
             kind = found.kind
@@ -499,20 +509,22 @@ def _may_grow_on(stored: object, least: int) -> bool:
 
 
 def _graphs_in(stored: object) -> int:
-    """How many of the last entries of a container are, or hold, a tensor with a graph."""
+    """How many of the last entries of a container, or one in it, are or hold a graph's tensor."""
+    entries = stored.values() if isinstance(stored, dict) else stored
+    if _has_graph(stored) or not isinstance(entries, Sized) or not isinstance(entries, Iterable):
+        return 0
+    last = list(islice(entries, max(0, len(entries) - _MOST_NAMED), None))
+    inner = (each for each in last if isinstance(stored, dict) and type(each) in {list, deque})
+    with_graph = sum(
+        any(map(_has_graph, each if type(each) in {tuple, list} else (each,))) for each in last
+    )
+    return max(with_graph, *(_graphs_in(each) for each in inner), 0)
+
+
+def _has_graph(part: object) -> bool:
     import torch
 
-    entries = stored.values() if isinstance(stored, dict) else stored
-    if not isinstance(entries, Sized) or not isinstance(entries, Iterable):
-        return 0
-    last = islice(entries, max(0, len(entries) - _MOST_NAMED), None)
-    return sum(
-        any(
-            issubclass(type(part), torch.Tensor) and part.grad_fn is not None
-            for part in (each if type(each) in {tuple, list} else (each,))
-        )
-        for each in last
-    )
+    return isinstance(part, torch.Tensor) and part.grad_fn is not None
 
 
 def _is_never_found(stored: object, referrers: Referrers) -> bool:

@@ -71,6 +71,12 @@ REMEDIES: Final[Mapping[str, str]] = {
     VARIANCE: "Give it an eps that the dtype can hold beside the variance, such as 1e-5.",
 }
 
+_OF_EXP: Final = (
+    "It is made of exp, which underflows to 0 for what is far below 0 (in float32 below -103):"
+    " leave exp out, and add up logarithms (log_prob, log_softmax; logsumexp in place of the log of"
+    " a sum). Or clamp the argument from below."
+)
+
 _MASKS: Final[Mapping[str, str]] = {
     "Where": "torch.where",
     "MaskedFill": "masked_fill",
@@ -347,7 +353,7 @@ def _log(evidence: Evidence) -> Singular | None:
     return Singular(
         LOG,
         f"its argument is 0 {places(count)}, where the derivative 1 / x is infinite",
-        fused(_behind(evidence)),
+        fused(_behind(evidence)) or (_OF_EXP if "Exp" in evidence.near else ""),
     )
 
 

@@ -34,7 +34,9 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
         is_still = frozen and each.is_told_once and 2 * len(named) >= len(each.held)
         through = _written_through(run) if is_without and not frozen else None
         leaf = _new_leaf(run) if is_without and not frozen and through is None else None
-        is_without = is_without and bool(others or through or leaf)
+        is_unclear = is_without and not (frozen or others or through or leaf)
+        copied = _copied(run) if is_unclear and len(run.optimizers) > 1 else None
+        is_without = is_without and bool(others or through or leaf or copied)
         least = 2 if is_without else _LEAST
         if not named or len(each.steps) < least or not (is_still or is_without):
             continue
@@ -60,6 +62,16 @@ def without_gradient(run: RunSteps) -> Iterator[StepFinding]:
                 "Combine the tensors themselves (torch.stack, a sum). Where a loss requires no"
                 " gradient, setting requires_grad does not bring its graph back: look for what cut"
                 " it off (detach(), item(), numpy(), argmax, no_grad)."
+            )
+        if copied is not None:
+            line = copied
+            why = (
+                "backward leads to the copy that this line makes, whose parameters have gradients"
+                " of their own"
+            )
+            remedy = (
+                "Add the gradients of the copy to those of the original before the step, or compute"
+                " with parameters that are a function of it (torch.func.functional_call)."
             )
         if frozen:
             by = "" if line is None else f" (requires_grad is False since line {line.line})"
@@ -88,6 +100,18 @@ def _written_through(run: RunSteps) -> Frame | None:
         and any(isinstance(each, ast.Call) for each in ast.walk(node.value))
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _copied(run: RunSteps) -> Frame | None:
+    """The one line of what ran that makes a copy of a module; None: not one."""
+    found = {
+        line_at(run.trace, file, node.lineno, function)
+        for file, function, node in run.statements()
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and called_name(node.value) == "deepcopy"
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def _new_leaf(run: RunSteps) -> Frame | None:

@@ -23,6 +23,8 @@ _BEYOND_MENDING: Final = 1e6
 """Times the largest loss before: so large is none that a good step leads to."""
 _LEFT: Final = 1e3
 """Times the largest loss before are all that come after it."""
+_LAST: Final = 3
+"""Measured steps in which nothing reaches a weight any more."""
 _LARGE: Final = 100.0
 """Data that are of next to this size are worth a word where a step goes too far."""
 
@@ -86,14 +88,35 @@ def _broken(run: RunSteps) -> tuple[int, str] | None:
     most = 0.0
     for place, (graph_task, loss) in enumerate(known):
         if 0 < most * _BEYOND_MENDING < loss:
-            if min(later for _, later in known[place:]) < _LEFT * most:
+            came_back = min(later for _, later in known[place:]) < _LEFT * most
+            if came_back and not _is_lost(run):
                 return None
             return graph_task, (
                 f"in backward pass {graph_task} the loss is {number(loss)}, before it was"
                 f" {number(most)} at most"
+                + came_back
+                * "; later it is small again, and weights get no gradient any more"
             )
         most = max(most, loss)
     return None
+
+
+def _is_lost(run: RunSteps) -> bool:
+    """Whether a weight has grown a thousandfold, and its gradient is 0 at the last measured steps.
+
+    What made it that large lets nothing through from then on, as a ReLU of what is all below 0.
+    """
+    for each in run.optimizers:
+        norms: dict[str, list[tuple[float, float]]] = {}
+        for row in (row for taken in each.steps for row in taken.sample):
+            if row.norm and row.gradient is not None:
+                norms.setdefault(row.parameter, []).append((row.norm, row.gradient))
+        for known in norms.values():
+            last = known[-_LAST:]
+            is_still = len(known) > _LAST and not any(gradient for _, gradient in last)
+            if is_still and last[-1][0] > _LEFT * known[0][0]:
+                return True
+    return False
 
 
 def _data(run: RunSteps, graph_task: int) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Noise that is drawn once and learnt by heart.
+"""Noise that is drawn once and learnt by heart, or drawn apart from the one that is to be learnt.
 
 Note [One draw]
 Who trains a network to predict the noise in noisy data draws it anew for each step. Drawn before
@@ -6,17 +6,23 @@ the loop, it is the same for all: the network learns that one draw. By the text:
 ``backward``, a variable that is called noise, that was drawn outside of any loop, and that the loop
 does not write to, is mixed with data, and is what the prediction is compared with. Data that is
 drawn once, as in examples, is used in the same way, so that its name has to decide.
+
+Note [Two draws]
+A function that makes noisy data takes the noise, or draws some where it is given none. Who draws
+noise, compares a prediction with it, and calls such a function without it, compares with what was
+never mixed in: the best prediction is the mean.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import (
     called_name,
     differentiated,
+    elements,
     line_at,
     nodes_by_function,
     user_files,
@@ -64,9 +70,84 @@ def drawn_once(run: RunSteps) -> Iterator[StepFinding]:
                             return
 
 
+def drawn_apart(run: RunSteps) -> Iterator[StepFinding]:
+    """Noise that is compared with, where the data has noise of its own. Note [Two draws]."""
+    names = run.given_names
+    functions: dict[str, list[ast.FunctionDef]] = {}
+    for tree in names.trees.values() if run.optimizers else ():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                functions.setdefault(node.name, []).append(node)
+    for file, call in names.calls:
+        caller, called = names.function(call), functions.get(called_name(call), [])
+        if not isinstance(caller, ast.FunctionDef) or len(called) != 1:
+            continue
+        inside = list(ast.walk(called[0]))
+        gives = {ast.unparse(part) for each in _returned(inside) for part in elements(each)}
+        mixed = [each for each in _noises(inside) if _uses(inside, each.name).is_mixed]
+        compared = [
+            each
+            for each in _noises(list(ast.walk(caller)))
+            if _uses(list(ast.walk(caller)), each.name) == (False, True)
+        ]
+        if caller.name not in run.running or len(mixed) != 1 or len(compared) != 1:
+            continue
+        (own,), (other,) = mixed, compared
+        given = {
+            ast.unparse(each) for each in [*call.args, *(word.value for word in call.keywords)]
+        }
+        if own.name in gives or other.name in given:
+            continue
+        written = ast.unparse(call.func)
+        takes = own.name in {each.arg for each in called[0].args.args + called[0].args.kwonlyargs}
+        remedy = (
+            f"Give it the noise: {written}(..., {own.name}={other.name})."
+            if takes
+            else f"Let {called[0].name} return what it has drawn, or take it as an argument."
+        )
+        yield StepFinding(
+            kind="drawn apart",
+            heading=f"{other.name} is compared with, and {written} mixes in noise of its own",
+            frame=line_at(run.trace, file, call.lineno, caller.name),
+            paragraph=(
+                f"Line {other.line} draws {other.name}, which the prediction is to give. The data"
+                f" holds what {called[0].name} draws by itself (line {own.line}), another sample,"
+                " from which nothing of it can be told: the network learns the mean, and the loss"
+                f" stays near the variance of the noise. {remedy}"
+            ),
+        )
+        return
+
+
+class _Noise(NamedTuple):
+    name: str
+    line: int
+
+
+class _Use(NamedTuple):
+    is_mixed: bool
+    is_compared: bool
+
+
+def _noises(inside: Sequence[ast.AST]) -> list[_Noise]:
+    """The variables of a function to which it gives noise."""
+    return [
+        _Noise(name, node.lineno)
+        for node in inside
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and called_name(node.value) in _DRAWS
+        for name in map(ast.unparse, node.targets)
+        if _NOISE.match(name)
+    ]
+
+
+def _returned(inside: Sequence[ast.AST]) -> list[ast.expr]:
+    return [node.value for node in inside if isinstance(node, ast.Return) and node.value]
+
+
 def _is_learnt(inside: Sequence[ast.AST], name: str) -> bool:
     """Whether a loop, which holds this, mixes a variable in, compares with it, and keeps it."""
-    is_mixed = is_compared = False
     for node in inside:
         match node:
             case ast.Name(id=other, ctx=ast.Store()) if other == name:
@@ -74,6 +155,13 @@ def _is_learnt(inside: Sequence[ast.AST], name: str) -> bool:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=other), attr=method)):
                 if other == name and method.endswith("_"):
                     return False
+    return all(_uses(inside, name))
+
+
+def _uses(inside: Sequence[ast.AST], name: str) -> _Use:
+    """What is done with a variable."""
+    is_mixed = is_compared = False
+    for node in inside:
         match node:
             case ast.Call(args=args, keywords=words):
                 given = {ast.unparse(each) for each in [*args, *(word.value for word in words)]}
@@ -87,4 +175,4 @@ def _is_learnt(inside: Sequence[ast.AST], name: str) -> bool:
                 is_compared |= name in {ast.unparse(left), ast.unparse(right)}
             case ast.BinOp(left=left, op=ast.Add() | ast.Mult(), right=right):
                 is_mixed |= name in {ast.unparse(left), ast.unparse(right)}
-    return is_mixed and is_compared
+    return _Use(is_mixed, is_compared)
