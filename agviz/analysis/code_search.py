@@ -345,14 +345,12 @@ def writes_to_argument(trace: Trace, function: Frame | None) -> Frame | None:
         ]
         targets = [target for target, _ in bound]
         names = {target for target, value in bound if value == name and targets.count(target) == 1}
-        lines = [
-            each.lineno for each in map(_written, inside) if each and each.id in {name, *names}
-        ]
+        lines = [each.lineno for each in map(written, inside) if each and each.id in {name, *names}]
         return function._replace(line=min(lines)) if lines and name not in targets else None
     return None
 
 
-def _written(node: ast.AST) -> ast.Name | None:
+def written(node: ast.AST) -> ast.Name | None:
     """The variable to which a node writes in place; None: to none."""
     target: ast.expr | None = None
     if isinstance(node, ast.AugAssign):
@@ -438,7 +436,7 @@ def writes_to_what_is_made(source: Sequence[str], made: int, after: int) -> tupl
     lines = [
         target.lineno
         for function, node in nodes
-        if function == inside and (target := _written(node)) is not None
+        if function == inside and (target := written(node)) is not None
         if target.id == name and target.lineno > after
     ]
     return name, lines

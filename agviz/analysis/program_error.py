@@ -309,6 +309,14 @@ _KNOWN: Final = (
         "Call super().__init__() at the beginning of its __init__.",
     ),
     _Known(
+        "without overflow",
+        "a number is too large for float16, in which this is computed",
+        "float16 goes up to 65,504; autocast computes linear layers and matrix products in it. A"
+        " mask of -1e9 does not fit: take -inf, or torch.finfo(scores.dtype).min, or compute the"
+        " scores in float32 (scores.float()).",
+        line=r"1e\d|masked_fill|full|clamp|where",
+    ),
+    _Known(
         "Legacy autograd function with non-static forward",
         "a Function is written in the old style, which torch no longer takes",
         "Its forward and backward must be static methods that get ctx as their first argument, and"

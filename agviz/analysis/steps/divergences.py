@@ -60,14 +60,13 @@ def outweighing(run: RunSteps) -> Iterator[StepFinding]:
                     heading="the divergence is a sum, and the reconstruction beside it is a mean",
                     frame=line_at(run.trace, file, node.lineno, where),
                     paragraph=(
-                        f"{called_name(made)} (line {made.lineno}) is the mean over the {size:,}"
-                        " numbers of a sample; the KL divergence (line"
-                        f" {divergence.lineno}) is summed over the latents. In the evidence bound"
-                        " both are sums for each sample: here the divergence counts"
-                        f" {weight * size:,.3g} times as much, so that the posterior becomes the"
-                        " prior (collapse), and the decoder learns the mean of the data. Sum the"
-                        " reconstruction, too (reduction='sum', divided by the batch), or multiply"
-                        f" the divergence by 1 / {size:,}."
+                        f"{called_name(made)} (line {made.lineno}) is the mean over {size:,}"
+                        f" numbers of a sample; the KL divergence (line {divergence.lineno}) is a"
+                        " sum over the latents. In the evidence bound both are sums: here the"
+                        f" divergence counts {weight * size:,.3g} times as much, so that the"
+                        " posterior becomes the prior (collapse), and the decoder learns the mean."
+                        " Sum the reconstruction, too (reduction='sum', divided by the batch), or"
+                        f" multiply the divergence by 1 / {size:,}."
                     ),
                 )
                 return

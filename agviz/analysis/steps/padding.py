@@ -1,10 +1,10 @@
 """Padding that has a part in what a sequence is summed up to, as the text of a program shows.
 
 Note [Padded sequences]
-A program that pads sequences says so: by ``padding_idx``, ``pad_sequence``, a mask of padding that
-attention is given. The last place of what a recurrent layer gives is that of padding then, unless
-the sequences were packed, turned round or padded in front, and a plain mean counts all places. Both
-may be good enough, so they are said and not judged.
+A program that pads sequences says so: by ``pad_sequence``, names such as ``PAD``, a mask of padding
+that attention is given. The last place of what a recurrent layer gives is that of padding then,
+unless the sequences were packed, turned round or padded in front, and a plain mean counts all
+places. Both may be good enough, so they are said and not judged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from agviz.analysis.steps.steps_first import last_steps
 if TYPE_CHECKING:
     from agviz.analysis.steps.run import RunSteps
 
-_PADDED: Final = re.compile(
-    r"padding_idx\s*=|pad_sequence\(|key_padding_mask\s*=|\bpad_(?:id|idx|token)|\bPAD\b"
-)
+_PADDED: Final = re.compile(r"pad_sequence\(|key_padding_mask\s*=|\bpad_(?:id|idx|token)|\bPAD\b")
 _MINDED: Final = re.compile(
     r"pack_padded|padding_side|\.flip\(|fliplr|\.gather\(|lengths|\blens\b|masked_fill|nested"
 )
+_PADS: Final = re.compile(r"(?i)pad|mask|unk|lengths?\b")
+"""Words of programs that pad."""
 
 
 def padding_counted(run: RunSteps) -> StepFinding | None:
@@ -70,6 +70,40 @@ def padding_counted(run: RunSteps) -> StepFinding | None:
                             " the number of places that are left. If all are as long, all is well."
                         ),
                     )
+    return None
+
+
+def real_row(run: RunSteps) -> StepFinding | None:
+    """An embedding with a row for padding in a program that never pads; None: there is none.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    for file in user_files(run.trace) if run.optimizers else ():
+        text = "\n".join(run.trace.source(file))
+        for function, node in nodes_of(run.trace, file):
+            if not isinstance(node, ast.Call) or called_name(node) not in {
+                "Embedding",
+                "EmbeddingBag",
+            }:
+                continue
+            words = {word.arg: word.value for word in node.keywords}
+            row = words.get("padding_idx")
+            if not isinstance(row, ast.Constant) or not isinstance(row.value, int):
+                continue
+            if _PADS.search(text.replace("padding_idx", "")):
+                return None
+            return StepFinding(
+                kind="padding row",
+                heading=f"row {row.value} of an embedding is never trained: it is for padding",
+                frame=line_at(run.trace, file, node.lineno, function),
+                paragraph=(
+                    f"padding_idx={row.value} keeps this row at zero and gives it no gradient, and"
+                    f" nothing else here speaks of padding. If {row.value} is a real id, as of the"
+                    " first category, it is never learnt: leave padding_idx out, or number what is"
+                    " real from 1 on. If the data is padded with it, all is well."
+                ),
+            )
     return None
 
 

@@ -121,7 +121,7 @@ def _repeated(node: ast.AST) -> Sequence[ast.Call]:
 
 
 def _modules(trees: Sequence[ast.Module]) -> set[str]:
-    """The classes of the program that are modules, as far as their bases' names tell."""
+    """Classes of the program that are modules, by their bases' names; functions that return one."""
     bases = {
         node.name: {ast.unparse(base).rpartition(".")[2] for base in node.bases}
         for tree in trees
@@ -131,7 +131,18 @@ def _modules(trees: Sequence[ast.Module]) -> set[str]:
     found = {"Module"}
     for _ in bases:
         found |= {name for name, of in bases.items() if of & found or any(map(_is_layer, of))}
-    return found
+    return found | {
+        node.name
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and any(
+            isinstance(each, ast.Return)
+            and isinstance(each.value, ast.Call)
+            and _is_trained(each.value, found)
+            for each in ast.walk(node)
+        )
+    }
 
 
 def _is_layer(name: str) -> bool:

@@ -18,6 +18,7 @@ smaller, so that the smaller one with a plus is wrong whatever the weights are.
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import (
@@ -25,6 +26,7 @@ from agviz.analysis.code_search import (
     called_name,
     nodes_by_function,
     nodes_of,
+    tree_of,
     user_files,
 )
 from agviz.analysis.steps.finding import StepFinding
@@ -56,6 +58,10 @@ class LossTerm(NamedTuple):
     single: Mapping[str, ast.expr]
     """What the names of its function stand for that have one value."""
     function: str
+
+
+_ADVERSARIAL: Final = re.compile(r"(?i)domain|adv|discr|confus")
+"""What terms are called that a network is to make worse."""
 
 
 class _Function(NamedTuple):
@@ -249,6 +255,48 @@ def terms_of_losses(run: RunSteps) -> Iterator[tuple[str, str, LossTerm]]:
                     if number <= line.line <= (node.end_lineno or number):
                         for term in _summands(loss, 1, whole, functions, _MOST_DEEP):
                             yield line.file, term.function, term
+
+
+def reversed_twice(run: RunSteps) -> Iterator[StepFinding]:
+    """A term with a minus whose gradient a Function of the program turns round again."""
+    reversing = {
+        owner.name
+        for file in user_files(run.trace)
+        for owner in ast.walk(tree_of(run.trace, file))
+        if isinstance(owner, ast.ClassDef) and _reverses(owner)
+    }
+    if not reversing or not run.optimizers:
+        return
+    for file, function, term in terms_of_losses(run):
+        if term.sign < 0 and _ADVERSARIAL.search(ast.unparse(term.value)):
+            name = min(reversing)
+            yield StepFinding(
+                kind="reversed twice",
+                heading=f"a loss has a minus, and {name} turns its gradient round as well",
+                frame=_line(run.trace, file, function, term),
+                paragraph=(
+                    f"The minus makes the head behind {name} worse and worse, and the two signs"
+                    f" cancel for what is before it: its features are made to help. {name} alone is"
+                    " what makes features worse for a head that learns: add the term with a plus."
+                ),
+            )
+            return
+
+
+def _reverses(owner: ast.ClassDef) -> bool:
+    """Whether the backward of a Function gives back what it is given with a minus."""
+    for node in owner.body:
+        if not isinstance(node, ast.FunctionDef) or node.name != "backward":
+            continue
+        given = {each.arg for each in node.args.args[1:]}
+        for each in ast.walk(node):
+            if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.USub):
+                return any(isinstance(one, ast.Return) for one in ast.walk(node)) and bool(
+                    given & {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+                )
+            if isinstance(each, ast.Call) and called_name(each) == "neg":
+                return True
+    return False
 
 
 def _returning(nodes: Mapping[str, Sequence[ast.AST]]) -> dict[str, _Function]:

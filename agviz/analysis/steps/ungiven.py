@@ -2,11 +2,17 @@
 
 Of a Function that gives the loss itself, that gradient is 1, and may be left out: nothing is said
 of one that gives a single number.
+
+Note [Saved on the way]
+``create_graph`` differentiates ``backward`` by what it was given and by inputs and outputs that the
+forward saved. What the forward has computed on the way and saved is a constant there: the second
+derivative lacks all that leads through it.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from agviz.analysis.code_search import (
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
 
 _SUFFIX: Final = "Backward"
 _MOST_NODES: Final = 20_000
+_MOST_TASKS: Final = 64
+_LAST: Final = 4
 
 
 class _Returned(NamedTuple):
@@ -77,6 +85,73 @@ def ungiven(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             return
+
+
+def saved_on_the_way(run: RunSteps) -> Iterator[StepFinding]:
+    """Functions whose second derivative lacks what they saved. Note [Saved on the way]."""
+    tasks = run.trace.graph_tasks
+    created = [task for task in itertools.islice(tasks, _MOST_TASKS) if task.create_graph]
+    names = {
+        node.name.removesuffix(_SUFFIX)
+        for task in created[-_LAST:]
+        if task.nodes <= _MOST_NODES
+        for node in run.trace.nodes(task.id)
+        if node.name.endswith(_SUFFIX)
+    }
+    for file in user_files(run.trace) if names else ():
+        for owner in ast.walk(tree_of(run.trace, file)):
+            if not isinstance(owner, ast.ClassDef) or owner.name not in names:
+                continue
+            own = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
+            forward, backward = own.get("forward"), own.get("backward")
+            if (
+                forward is None
+                or backward is None
+                or "once_differentiable"
+                in {each.id for each in backward.decorator_list if isinstance(each, ast.Name)}
+            ):
+                continue
+            found = _on_the_way(forward)
+            if found is None:
+                continue
+            yield StepFinding(
+                kind="saved on the way",
+                heading=f"the second derivative of {owner.name} lacks what {found[0]} depends on",
+                frame=line_at(run.trace, file, found[1], forward.name),
+                paragraph=(
+                    f"grad(create_graph=True) differentiates its backward. {found[0]} was computed"
+                    " in forward, where no graph is made, and is a constant there: what the second"
+                    " derivative has by way of it is missing, with no error. Save the inputs, and"
+                    f" compute {found[0]} of them in backward; torch.autograd.gradgradcheck shows"
+                    " whether that is right."
+                ),
+            )
+            return
+
+
+def _on_the_way(forward: ast.FunctionDef) -> tuple[str, int] | None:
+    """What a forward computes of its arguments, saves, and does not return, with its line."""
+    arguments = {each.arg for each in forward.args.args}
+    computed = {
+        ast.unparse(node.targets[0])
+        for node in ast.walk(forward)
+        if isinstance(node, ast.Assign)
+        and _read(node.value) & arguments
+        and any(isinstance(each, ast.Call | ast.BinOp) for each in ast.walk(node.value))
+        and not any(isinstance(each, ast.Compare) for each in ast.walk(node.value))
+    }
+    gives = {
+        ast.unparse(each)
+        for node in ast.walk(forward)
+        if isinstance(node, ast.Return) and node.value is not None
+        for each in elements(node.value)
+    }
+    for node in ast.walk(forward):
+        if isinstance(node, ast.Call) and called_name(node) == "save_for_backward":
+            for each in map(ast.unparse, node.args):
+                if each in computed - arguments - gives:
+                    return each, node.lineno
+    return None
 
 
 def _like(node: ast.AST) -> Sequence[ast.expr]:
