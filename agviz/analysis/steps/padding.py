@@ -94,7 +94,7 @@ def real_row(run: RunSteps) -> StepFinding | None:
             if _PADS.search(text.replace("padding_idx", "")):
                 return None
             return StepFinding(
-                kind="padding row",
+                kind="row of zeros",
                 heading=f"row {row.value} of an embedding is never trained: it is for padding",
                 frame=line_at(run.trace, file, node.lineno, function),
                 paragraph=(

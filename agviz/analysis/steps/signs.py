@@ -268,8 +268,9 @@ def reversed_twice(run: RunSteps) -> Iterator[StepFinding]:
     if not reversing or not run.optimizers:
         return
     for file, function, term in terms_of_losses(run):
-        if term.sign < 0 and _ADVERSARIAL.search(ast.unparse(term.value)):
-            name = min(reversing)
+        text = " ".join(_written_out(term.value, term.single, _MOST_DEEP))
+        name = min(reversing)
+        if term.sign < 0 and (f"{name}.apply" in text or _ADVERSARIAL.search(text)):
             yield StepFinding(
                 kind="reversed twice",
                 heading=f"a loss has a minus, and {name} turns its gradient round as well",
@@ -281,6 +282,14 @@ def reversed_twice(run: RunSteps) -> Iterator[StepFinding]:
                 ),
             )
             return
+
+
+def _written_out(value: ast.expr, single: Mapping[str, ast.expr], deep: int) -> Iterator[str]:
+    """How a value is written, and the values of its names."""
+    yield ast.unparse(value)
+    for node in ast.walk(value) if deep else ():
+        if isinstance(node, ast.Name) and node.id in single:
+            yield from _written_out(single[node.id], single, deep - 1)
 
 
 def _reverses(owner: ast.ClassDef) -> bool:

@@ -1,6 +1,7 @@
 """The batch norms of a teacher that nobody puts into evaluation mode go on.
 
 finding: teacher in training
+outcome: can't tell
 """
 
 import copy

@@ -1,6 +1,7 @@
 """A teacher is in training mode: its dropout makes other targets in each step.
 
 finding: teacher in training
+outcome: can't tell
 """
 
 import torch
