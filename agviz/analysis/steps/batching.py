@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from agviz.analysis.steps.run import RunSteps
+    from agviz.traces.rows import NodeRow
 
 _MOST_NODES: Final = 20_000
 _PASSES: Final = 2
@@ -93,6 +94,8 @@ def _sum_beside_mean(graph: PassGraph) -> StepFinding | None:
             is_equal = over[:1] == shape[:1] and min(share) > 0
             if not is_equal or share[0] < _LEAST_SHARE * share[1]:
                 continue
+            if _is_divided(graph, total, shape[0]):  # as reduction="batchmean" does
+                continue
             if not graph.computed_of(mean.index) & graph.computed_of(total.index):
                 continue
             return StepFinding(
@@ -108,6 +111,15 @@ def _sum_beside_mean(graph: PassGraph) -> StepFinding | None:
                 ),
             )
     return None
+
+
+def _is_divided(graph: PassGraph, total: NodeRow, samples: int) -> bool:
+    """Whether a sum is divided by the number of samples."""
+    return any(
+        parent.name.startswith("DivBackward")
+        and math.isclose(graph.weight(total) * samples, graph.weight(parent), rel_tol=1e-3)
+        for parent in (graph.nodes[edge.producer] for edge in graph.above.get(total.index, ()))
+    )
 
 
 def _norm_of_all(graph: PassGraph) -> StepFinding | None:

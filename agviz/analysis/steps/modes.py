@@ -106,6 +106,8 @@ class _Nodes(NamedTuple):
     """What nodes of a pass show of the modes of modules. Note [Modes that nodes show]."""
 
     training: frozenset[str]
+    evaluated: frozenset[str]
+    """Batch norms whose weight is trained."""
     parameters: frozenset[str]
     called: Frame | None
 
@@ -122,6 +124,10 @@ def stayed_by_nodes(run: RunSteps) -> Iterator[StepFinding]:
     count = min(_SAMPLED, len(ids))
     places = [number * (len(ids) - 1) // (count - 1) for number in range(count)]
     first = _nodes(run, ids[0])
+    if not first.training and len(found) == 1:
+        if all(_nodes(run, ids[place]).evaluated for place in places):
+            yield _never_back(found[0], sorted(first.evaluated), count)
+        return
     states = [_is_off(first, _nodes(run, ids[place])) for place in places]
     left = sum(state is True for state in states)
     if left < _LEAST or left * 4 < count or states != [False] * (count - left) + [True] * left:
@@ -153,6 +159,22 @@ def stayed_by_nodes(run: RunSteps) -> Iterator[StepFinding]:
     )
 
 
+def _never_back(frame: Frame, names: list[str], count: int) -> StepFinding:
+    are = "is" if len(names) == 1 else "are"
+    return StepFinding(
+        kind="mode",
+        heading="training goes on in evaluation mode after a validation",
+        frame=frame,
+        paragraph=(
+            f"In all of {count} passes that were looked at, {listed(names)} {are} in evaluation"
+            " mode. No train() follows the validation that begins with eval() in line"
+            f" {frame.line}, which came before the first of them. Dropout drops nothing then, and"
+            " batch norm uses and keeps its running statistics. Call train() of the model after the"
+            " validation."
+        ),
+    )
+
+
 def _nodes(run: RunSteps, graph_task: int) -> _Nodes:
     trace, task = run.trace, run.trace.graph_task(graph_task)
     nodes = trace.nodes(graph_task) if task.nodes <= _MOST_OPS else []
@@ -167,9 +189,18 @@ def _nodes(run: RunSteps, graph_task: int) -> _Nodes:
         if ("BatchNorm" in node.name and averages.get(node.index))
         or any(frame.hidden and frame.function in DROPS for frame in node.stack)
     }
+    reached = frozenset(row.name for row in trace.parameters(graph_task) if row.node is not None)
+    evaluated = (
+        node.module or node.short_name
+        for node in nodes
+        if "BatchNorm" in node.name
+        and averages.get(node.index) is False
+        and f"{node.module}.weight" in reached
+    )
     return _Nodes(
         frozenset(training),
-        frozenset(row.name for row in trace.parameters(graph_task) if row.node is not None),
+        frozenset(evaluated),
+        reached,
         visible(trace.call_site(graph_task)),
     )
 
