@@ -175,7 +175,8 @@ def one_linear_map(run: RunSteps) -> StepFinding | None:
 def _layer_behind(index: int, names: list[str], ways: dict[int, list[int]]) -> int | None:
     """The layer that gives a layer its input, by views alone; None: there is none."""
     while names[index] not in _LAYERS:
-        if names[index] in {"T", "AccumulateGrad"} or len(ways.get(index, ())) != 1:
+        # What is added to data is a correction of it, as of an adapter beside frozen layers.
+        if names[index] in {"Add", "T", "AccumulateGrad"} or len(ways.get(index, ())) != 1:
             return None
         (index,) = ways[index]
     return index
