@@ -25,5 +25,6 @@ def program() -> None:
             query.backward()
             total = total + query.detach()
             for own, other in zip(model.parameters(), learner.parameters(), strict=True):
+                assert other.grad is not None
                 own.grad = other.grad if own.grad is None else own.grad + other.grad
         optimizer.step()
