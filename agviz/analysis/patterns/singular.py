@@ -72,9 +72,8 @@ REMEDIES: Final[Mapping[str, str]] = {
 }
 
 _OF_EXP: Final = (
-    "It is made of exp, which underflows to 0 for what is far below 0 (in float32 below -103):"
-    " leave exp out, and add up logarithms (log_prob, log_softmax; logsumexp in place of the log of"
-    " a sum). Or clamp the argument from below."
+    "It is made of exp, which underflows to 0 (in float32 below -103): add up logarithms"
+    " (log_softmax, logsumexp in place of the log of a sum), or clamp the argument from below."
 )
 
 _MASKS: Final[Mapping[str, str]] = {

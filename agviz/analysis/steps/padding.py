@@ -1,8 +1,8 @@
 """Padding that has a part in what a sequence is summed up to, as the text of a program shows.
 
 Note [Padded sequences]
-A program that pads sequences says so: by ``pad_sequence``, names such as ``PAD``, a mask of padding
-that attention is given. The last place of what a recurrent layer gives is that of padding then,
+A program that pads sequences says so: by ``padding_idx``, ``pad_sequence``, a mask of padding that
+attention is given. The last place of what a recurrent layer gives is that of padding then,
 unless the sequences were packed, turned round or padded in front, and a plain mean counts all
 places. Both may be good enough, so they are said and not judged.
 """
@@ -20,12 +20,14 @@ from agviz.analysis.steps.steps_first import last_steps
 if TYPE_CHECKING:
     from agviz.analysis.steps.run import RunSteps
 
-_PADDED: Final = re.compile(r"pad_sequence\(|key_padding_mask\s*=|\bpad_(?:id|idx|token)|\bPAD\b")
+_PADDED: Final = re.compile(
+    r"padding_idx\s*=|pad_sequence\(|key_padding_mask\s*=|\bpad_(?:id|idx|token)|\bPAD\b"
+)
 _MINDED: Final = re.compile(
     r"pack_padded|padding_side|\.flip\(|fliplr|\.gather\(|lengths|\blens\b|masked_fill|nested"
 )
-_PADS: Final = re.compile(r"(?i)pad|mask|unk|lengths?\b")
-"""Words of programs that pad."""
+_PADS: Final = re.compile(r"(?i)pad|mask|unk|lengths?\b|randint\(\s*1\b|\]\s*=\s*0\b")
+"""Words of programs that pad, or whose ids begin with 1."""
 
 
 def padding_counted(run: RunSteps) -> StepFinding | None:
