@@ -242,7 +242,8 @@ _KNOWN: Final = (
         "index out of range in self",
         "an embedding was given an index for which it has no row",
         "Indices go from 0 to num_embeddings less 1: the table needs one row more than the largest"
-        " index, those for padding and for what is unknown included.",
+        " index, those for padding and for what is unknown included. Ids with gaps, of which only"
+        " the different ones were counted, have to be numbered first: {id: row}.",
     ),
     _Known(
         "all elements of input should be between 0 and 1",
