@@ -310,7 +310,7 @@ _KNOWN: Final = (
         "Call super().__init__() at the beginning of its __init__.",
     ),
     _Known(
-        "without overflow",
+        "Half without overflow",
         "a number is too large for float16, in which this is computed",
         "float16 goes up to 65,504; autocast computes linear layers and matrix products in it. A"
         " mask of -1e9 does not fit: take -inf, or torch.finfo(scores.dtype).min, or compute the"

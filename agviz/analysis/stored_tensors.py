@@ -181,13 +181,16 @@ def stored_tensors(trace: Trace) -> StoredTensors | None:
 
 def _is_summed_up(trace: Trace, holder: Holder, made: Frame | None) -> bool:
     """Whether a loop makes a sum whose function calls ``backward`` on it when the loop is over."""
-    inside = [] if made is None else nodes_beside(trace, made)
-    around: set[ast.AST] = set()
-    for loop in inside:
-        is_around = isinstance(loop, ast.For | ast.While) and (
-            made is not None and loop.lineno <= made.line <= (loop.end_lineno or 0)
-        )
-        around = set(ast.walk(loop)) if is_around else around  # the innermost is the last
+    if holder.kind != LONGER or made is None:
+        return False
+    inside = nodes_beside(trace, made)
+    loops = [
+        loop
+        for loop in inside
+        if isinstance(loop, ast.For | ast.While)
+        and loop.lineno <= made.line <= (loop.end_lineno or 0)
+    ]
+    around = set(ast.walk(loops[-1])) if loops else set()  # the innermost is the last
     called = [
         node
         for node in inside
@@ -195,7 +198,7 @@ def _is_summed_up(trace: Trace, holder: Holder, made: Frame | None) -> bool:
         and called_name(node) == "backward"
         and holder.name in _mentioned([node.func])
     ]
-    return holder.kind == LONGER and bool(around and called) and around.isdisjoint(called)
+    return bool(around and called) and around.isdisjoint(called)
 
 
 def _adds_numbers(tree: ast.Module, line: int) -> bool:

@@ -22,6 +22,7 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from agviz.record.files import Files
+from agviz.record.kinds import is_a
 from agviz.record.owners import others_use_torch
 from agviz.record.referrers import Named, Referrers, in_variables
 from agviz.traces.live_graphs import (
@@ -524,7 +525,7 @@ def _graphs_in(stored: object) -> int:
 def _has_graph(part: object) -> bool:
     import torch
 
-    return isinstance(part, torch.Tensor) and part.grad_fn is not None
+    return is_a(part, torch.Tensor) and part.grad_fn is not None
 
 
 def _is_never_found(stored: object, referrers: Referrers) -> bool:

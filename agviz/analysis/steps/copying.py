@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import called_name, line_at, turns_gradients_off
+from agviz.analysis.code_search import called_name, line_at
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def chances_copied(run: RunSteps) -> Iterator[StepFinding]:
         and isinstance(put.func, ast.Attribute)
         and put.func.attr == "append"
         and put.args == [call]
-        and not _is_off(names, call)
+        and not names.is_without_gradients(call)
     }
     if len(lists) != 1 or len(kept) != 1:
         return
@@ -59,7 +59,9 @@ def chances_copied(run: RunSteps) -> Iterator[StepFinding]:
         return
     file, call = copies[0]
     function = names.function(call)
-    if _is_off(names, call) or (function is not None and function.name not in run.running):
+    if names.is_without_gradients(call) or (
+        function is not None and function.name not in run.running
+    ):
         return
     written = ast.unparse(call.func)
     yield StepFinding(
@@ -87,13 +89,4 @@ def _is(names: GivenNames, node: ast.expr, name: str, depth: int = 0) -> bool:
             return depth < _MOST_DEEP and any(
                 each is not None and _is(names, each, name, depth + 1) for each in names.given(node)
             )
-    return False
-
-
-def _is_off(names: GivenNames, node: ast.AST) -> bool:
-    """Whether gradients are off at a place."""
-    while (around := names.above(node, ast.With, ast.FunctionDef)) is not None:
-        if turns_gradients_off(around):
-            return True
-        node = around
     return False

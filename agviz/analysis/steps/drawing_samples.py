@@ -23,13 +23,12 @@ from agviz.analysis.code_search import (
     called_name,
     line_at,
     nodes_by_function,
-    turns_gradients_off,
     user_files,
 )
 from agviz.analysis.steps.finding import StepFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from agviz.analysis.steps.run import RunSteps
 
@@ -86,7 +85,7 @@ def drawn_by_normal(run: RunSteps) -> Iterator[StepFinding]:
                     case ast.Call(
                         func=ast.Attribute(value=ast.Name(id="torch"), attr="normal"),
                         args=[ast.Name() as mean, ast.Name() as scale],
-                    ) if not _is_off(functions, function):
+                    ) if not run.given_names.is_without_gradients(node):
                         yield StepFinding(
                             kind="drawn",
                             heading=(
@@ -103,14 +102,6 @@ def drawn_by_normal(run: RunSteps) -> Iterator[StepFinding]:
                             ),
                         )
                         return
-
-
-def _is_off(functions: Mapping[str, Sequence[ast.AST]], function: str) -> bool:
-    return any(
-        isinstance(node, ast.FunctionDef) and node.name == function and turns_gradients_off(node)
-        for nodes in functions.values()
-        for node in nodes
-    )
 
 
 def scored_with_gradient(run: RunSteps) -> Iterator[StepFinding]:

@@ -13,6 +13,7 @@ from agviz.analysis.code_search import (
     called_name,
     targets_of,
     tree_of,
+    turns_gradients_off,
     user_files,
     with_functions,
 )
@@ -62,7 +63,8 @@ class GivenNames:
         self._parents: dict[ast.AST, ast.AST] = {}
         self._bound: dict[tuple[ast.AST | None, str], list[_Binding]] = {}
         """By function or class, and by variable or attribute."""
-        self._functions: dict[str, list[_Function]] = {}
+        self.functions: dict[str, list[_Function]] = {}
+        """By name."""
         for file, tree in self.trees.items():
             for _, node in with_functions(tree):
                 self._parents.update(
@@ -86,6 +88,14 @@ class GivenNames:
     def function(self, node: ast.AST) -> _Function | None:
         """The function that a node is in; None: it is outside of functions."""
         return self.above(node, ast.FunctionDef, ast.AsyncFunctionDef)  # type: ignore[return-value]
+
+    def is_without_gradients(self, node: ast.AST) -> bool:
+        """Whether gradients are off at a place: by a block, or by a decorator of a function."""
+        while (around := self.above(node, ast.With, ast.FunctionDef)) is not None:
+            if turns_gradients_off(around):
+                return True
+            node = around
+        return False
 
     def owner(self, node: ast.AST) -> ast.ClassDef | None:
         """The class that a node is in; None: it is outside of classes."""
@@ -160,7 +170,7 @@ class GivenNames:
             case ast.Call():
                 self._read_call(node)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self._functions.setdefault(node.name, []).append(node)
+                self.functions.setdefault(node.name, []).append(node)
 
     def _read_call(self, node: ast.Call) -> None:
         """What is registered as a buffer, or changed in place."""
@@ -263,7 +273,7 @@ class GivenNames:
         """What the one function of the program of this name returns."""
         name = called_name(call)
         is_own = isinstance(call.func, ast.Name) or ast.unparse(call.func) == f"self.{name}"
-        functions = self._functions.get(name, ()) if is_own else ()
+        functions = self.functions.get(name, ()) if is_own else ()
         if len(functions) != 1:
             return []
         return [

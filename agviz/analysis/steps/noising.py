@@ -73,37 +73,34 @@ def drawn_once(run: RunSteps) -> Iterator[StepFinding]:
 def drawn_apart(run: RunSteps) -> Iterator[StepFinding]:
     """Noise that is compared with, where the data has noise of its own. Note [Two draws]."""
     names = run.given_names
-    functions: dict[str, list[ast.FunctionDef]] = {}
-    for tree in names.trees.values() if run.optimizers else ():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                functions.setdefault(node.name, []).append(node)
-    for file, call in names.calls:
-        caller, called = names.function(call), functions.get(called_name(call), [])
-        if not isinstance(caller, ast.FunctionDef) or len(called) != 1:
-            continue
-        inside = list(ast.walk(called[0]))
-        gives = {ast.unparse(part) for each in _returned(inside) for part in elements(each)}
+    makers = {}
+    for name, defined in names.functions.items() if run.optimizers else ():
+        inside = list(ast.walk(defined[0]))
         mixed = [each for each in _noises(inside) if _uses(inside, each.name).is_mixed]
-        compared = [
-            each
-            for each in _noises(list(ast.walk(caller)))
-            if _uses(list(ast.walk(caller)), each.name) == (False, True)
-        ]
-        if caller.name not in run.running or len(mixed) != 1 or len(compared) != 1:
+        gives = {ast.unparse(part) for each in _returned(inside) for part in elements(each)}
+        if len(defined) == len(mixed) == 1 and mixed[0].name not in gives:
+            makers[name] = defined[0], mixed[0]
+    for file, call in names.calls:
+        caller, made = names.function(call), makers.get(called_name(call))
+        if made is None or caller is None or caller.name not in run.running:
             continue
-        (own,), (other,) = mixed, compared
+        maker, own = made
+        around = list(ast.walk(caller))
+        compared = [each for each in _noises(around) if _uses(around, each.name) == (False, True)]
+        if len(compared) != 1:
+            continue
+        (other,) = compared
         given = {
             ast.unparse(each) for each in [*call.args, *(word.value for word in call.keywords)]
         }
-        if own.name in gives or other.name in given:
+        if other.name in given:
             continue
         written = ast.unparse(call.func)
-        takes = own.name in {each.arg for each in called[0].args.args + called[0].args.kwonlyargs}
+        takes = own.name in {each.arg for each in maker.args.args + maker.args.kwonlyargs}
         remedy = (
             f"Give it the noise: {written}(..., {own.name}={other.name})."
             if takes
-            else f"Let {called[0].name} return what it has drawn, or take it as an argument."
+            else f"Let {maker.name} return what it has drawn, or take it as an argument."
         )
         yield StepFinding(
             kind="drawn apart",
@@ -111,7 +108,7 @@ def drawn_apart(run: RunSteps) -> Iterator[StepFinding]:
             frame=line_at(run.trace, file, call.lineno, caller.name),
             paragraph=(
                 f"Line {other.line} draws {other.name}, which the prediction is to give. The data"
-                f" holds what {called[0].name} draws by itself (line {own.line}), another sample,"
+                f" holds what {maker.name} draws by itself (line {own.line}), another sample,"
                 " from which nothing of it can be told: the network learns the mean, and the loss"
                 f" stays near the variance of the noise. {remedy}"
             ),

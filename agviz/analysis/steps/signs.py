@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.analysis.code_search import (
     bindings,
     called_name,
+    elements,
     nodes_by_function,
     nodes_of,
     tree_of,
@@ -295,16 +296,26 @@ def _written_out(value: ast.expr, single: Mapping[str, ast.expr], deep: int) -> 
 def _reverses(owner: ast.ClassDef) -> bool:
     """Whether the backward of a Function gives back what it is given with a minus."""
     for node in owner.body:
-        if not isinstance(node, ast.FunctionDef) or node.name != "backward":
-            continue
-        given = {each.arg for each in node.args.args[1:]}
-        for each in ast.walk(node):
-            if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.USub):
-                return any(isinstance(one, ast.Return) for one in ast.walk(node)) and bool(
-                    given & {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-                )
-            if isinstance(each, ast.Call) and called_name(each) == "neg":
-                return True
+        if isinstance(node, ast.FunctionDef) and node.name == "backward":
+            inside = list(ast.walk(node))
+            return any(
+                _has_minus(part, _single(inside), _MOST_DEEP)
+                for each in inside
+                if isinstance(each, ast.Return) and each.value is not None
+                for part in elements(each.value)
+            )
+    return False
+
+
+def _has_minus(value: ast.expr, single: Mapping[str, ast.expr], deep: int) -> bool:
+    """Whether a product has a factor with a minus."""
+    match value:
+        case ast.UnaryOp(op=ast.USub()) | ast.Call(func=ast.Attribute(attr="neg")):
+            return True
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
+            return any(_has_minus(side, single, deep) for side in (left, right))
+        case ast.Name(id=name) if name in single and deep:
+            return _has_minus(single[name], single, deep - 1)
     return False
 
 
