@@ -32,6 +32,7 @@ from benchmarks import (
     training_steps,
     verbs,
     viewing,
+    whole_steps,
 )
 from benchmarks.contenders import OBSERVING, OURS, PEERS, RECORDING
 from benchmarks.graphs import GRAPHS
@@ -168,6 +169,12 @@ class Bench:
         self.console.print(report.verbs(results), "")
         return results
 
+    def whole_steps(self) -> dict[str, whole_steps.StepCost]:
+        """By model."""
+        results = whole_steps.measure(quick=self.quick)
+        self.console.print(report.whole_steps(results), "")
+        return results
+
     def _make(self, name: str) -> Graph:
         torch.set_num_threads(1)
         torch.manual_seed(0)
@@ -197,6 +204,7 @@ def main() -> None:
         "plugin": Bench.plugin,
         "ranks": Bench.rank_steps,
         "verbs": Bench.verbs,
+        "steps": Bench.whole_steps,
     }
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, for a first impression")

@@ -33,6 +33,7 @@ HOW: Final = {
     "engine": "engine alone",
     "none": "recorded, no values, no provenance",
     "health": "recorded with defaults",
+    "forward": "recorded, --check-forward",
     "attached": "a debugger attached",
     "observed": "native observed, no values, no provenance",
     "observed health": "native observed, health, no provenance",

@@ -185,6 +185,9 @@ def _around(how: str) -> Iterator[None]:
     elif how == "health":
         with agviz.trace():
             yield
+    elif how == "forward":
+        with agviz.trace(check_forward=True):
+            yield
     elif how.startswith("observed"):
         values: Any = how.removeprefix("observed").strip() or "none"
         try:

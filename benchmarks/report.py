@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.training_steps import Compared
     from benchmarks.verbs import VerbCost
     from benchmarks.viewing import Viewing
+    from benchmarks.whole_steps import StepCost
 
 HOTTEST = 12
 _MB = 1e6
@@ -184,6 +185,23 @@ def provenance(results: Mapping[str, Cost]) -> Table:
             _ratio(found.share),
             _micro(found.reading_per_node_ns),
             _micro(found.resolving_per_node_ns),
+        )
+    return table
+
+
+def whole_steps(results: Mapping[str, StepCost]) -> Table:
+    """One row per model."""
+    table = _table("training steps, recorded with and without what is observed around backward")
+    for column in ("rounds", "native, ms", "recorded", "observing steps, CPU", "of all threads"):
+        table.add_column(column, justify="right")
+    for title, found in results.items():
+        table.add_row(
+            title,
+            str(found.rounds),
+            f"{found.native_ns / 1e6:.2f}",
+            _ratio(found.recorded),
+            _ratio(found.thread),
+            _ratio(found.process),
         )
     return table
 

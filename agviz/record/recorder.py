@@ -36,7 +36,6 @@ from agviz.record.ranks import place
 from agviz.record.ranks.black_box import BlackBox
 from agviz.record.ranks.rank_observer import RankObserver
 from agviz.record.selection import Selection
-from agviz.record.steps.unheld import Reached
 from agviz.record.stores import EXCEPTION, NONFINITE, OVERDUE, Store, StreamStore
 from agviz.record.watchdog import Watchdog
 from agviz.record.writer import Graph, Introduction, Parameters, SavedHealth, SideRow
@@ -559,14 +558,13 @@ class Recorder(Instrument):
         """Keep to which leaves a pass leads that no optimizer holds."""
         if self.steps is None or not self.steps.has_stepped or not task.accumulate_grad:
             return
-        names = graph.parameters
-        reached = [
-            Reached(task.id, ref.index, variable, names[ref.index] if len(names) > 1 else names[0])
+        leaves = [
+            (ref.index, variable)
             for ref in task.nodes
             if ref.is_accumulate_grad
             and (variable := getattr(ref.node, "variable", None)) is not None
         ]
-        self._keep(self.steps.reached(reached))
+        self._keep(self.steps.reached(task.id, leaves, graph.parameters))
 
     def node_failed(self, event: events.NodeFailed, live: Live) -> None:
         """Find where the exception comes from, and what had been modified, where that is why."""

@@ -410,7 +410,7 @@ CREATE TABLE step_fact (
     is_kept INTEGER NOT NULL       -- 1: passes had added to gradients that were there, untouched,
                                    -- since its last step; else 0
 )""",
-    # A few small parameters on the CPU, in the first steps of an optimizer, then in one of eight.
+    # A few small parameters on the CPU, in the first steps of an optimizer, then ever more rarely.
     "step_sample": """
 CREATE TABLE step_sample (
     step INTEGER NOT NULL,         -- optimizer_step

@@ -7,10 +7,10 @@ are others, they may have been.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from torch import Tensor
 
@@ -18,10 +18,8 @@ _MOST: Final = 8
 """Gradients looked at."""
 
 
-class _Seen(NamedTuple):
-    place: int
-    identity: int
-    version: int
+_Seen: TypeAlias = "tuple[int, int, int]"
+"""Place of the parameter, identity of its gradient, version of that."""
 
 
 class KeptGradients:
@@ -44,30 +42,35 @@ class KeptGradients:
 
     def stepped(self, parameters: Sequence[Tensor]) -> None:
         """A step has returned."""
-        with_grad = [place for place, one in enumerate(parameters) if one.grad is not None]
-        if len(with_grad) > _MOST:
-            last = len(with_grad) - 1
-            with_grad = [with_grad[number * last // (_MOST - 1)] for number in range(_MOST)]
-        self._seen = _looked(parameters, with_grad)
-        self._is_untouched, self._has_grown = bool(with_grad), False
+        seen = _looked(enumerate(parameters))
+        if len(seen) > _MOST:
+            last = len(seen) - 1
+            seen = [seen[number * last // (_MOST - 1)] for number in range(_MOST)]
+        self._seen = seen
+        self._is_untouched, self._has_grown = bool(seen), False
 
     def pass_begun(self, parameters: Sequence[Tensor]) -> None:
         """A backward pass begins."""
-        now = _looked(parameters, [each.place for each in self._seen])
-        self._is_untouched = now == self._seen
+        # The first that is another settles it: most programs have cleared all of them.
+        self._is_untouched = all(
+            place < len(parameters)
+            and (grad := parameters[place].grad) is not None
+            and (id(grad), grad._version) == (identity, version)
+            for place, identity, version in self._seen
+        )
 
     def pass_ended(self, parameters: Sequence[Tensor]) -> None:
         """It has ended."""
-        now = _looked(parameters, [each.place for each in self._seen])
+        places = (place for place, _, _ in self._seen if place < len(parameters))
+        now = _looked((place, parameters[place]) for place in places)
         self._is_untouched = len(now) == len(self._seen)
         self._has_grown |= now != self._seen
         self._seen = now
 
 
-def _looked(parameters: Sequence[Tensor], places: Sequence[int]) -> list[_Seen]:
-    found = []
-    for place in places:
-        grad = parameters[place].grad if place < len(parameters) else None
-        if grad is not None:
-            found.append(_Seen(place, id(grad), grad._version))
-    return found
+def _looked(parameters: Iterable[tuple[int, Tensor]]) -> list[_Seen]:
+    return [
+        (place, id(grad), grad._version)
+        for place, parameter in parameters
+        if (grad := parameter.grad) is not None
+    ]

@@ -2,19 +2,18 @@
 
 Note [A step must not be felt]
 A step reads what Python has at hand: identities, versions, ``.grad`` or none, rates. Of four small
-parameters on the CPU norms are taken, in the first steps and then in one of eight. Whether
+parameters on the CPU norms are taken, in the first steps and then ever more rarely. Whether
 parameters are finite is looked at only where a loss is not, and at the end of the recording.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import logging
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from agviz.record.kinds import is_a
 from agviz.record.steps.attributes import module_flags, repeated_modules
@@ -40,7 +39,6 @@ from agviz_engine.events import NO_GRAPH_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
@@ -57,6 +55,9 @@ _MOST_HELD_ROWS: Final = 20_000
 """Rows that state what one optimizer holds; what changes after that is not recorded."""
 _MOST_LOOKS: Final = 8
 
+_Facts: TypeAlias = "tuple[tuple[int, ...], tuple[bool, ...], tuple[bool, ...]]"
+"""Of what an optimizer holds: identities, which require gradients, which had some at the step."""
+
 
 class _Optimizer:
     """What is known of one of them."""
@@ -67,7 +68,7 @@ class _Optimizer:
         self.sample = StepSample()
         self.kept = KeptGradients()
         self.unstepped = Unstepped()
-        self.reported: tuple[Any, ...] | None = None
+        self.reported: _Facts | None = None
         self.names: list[str] = []
         self.identities: tuple[int, ...] = ()
         self.versions: list[int] = []
@@ -86,19 +87,6 @@ class _Optimizer:
         self.rows = 0
         self.thread = threading.get_ident()
         """Identity of the thread on which it stepped last, or was made or seen."""
-
-    @property
-    def is_watched_here(self) -> bool:
-        """Whether a pass of this thread can show whether gradients were kept.
-
-        To read a ``.grad`` that another thread writes at this moment may end the process.
-        """
-        return self.kept.is_watching and self.is_of_this_thread
-
-    @property
-    def is_of_this_thread(self) -> bool:
-        """Whether no other thread is likely to write to its gradients."""
-        return self.thread == threading.get_ident()
 
 
 class StepObserver:
@@ -123,14 +111,19 @@ class StepObserver:
         """Whether any optimizer has."""
         self._ever_held: set[int] = set()
         """Identities of what optimizers stepped, which may be gone when the recording ends."""
+        self._holders: dict[int, _Optimizer] = {}
+        """What holds a parameter, by its identity."""
+        self._holder_count = 0
+        """Number of optimizers from which that was made; -1: it has to be made anew."""
         self._passes = 0
+        self._looks_at_end = False
+        """Whether the end of a pass can still show something of its gradients."""
         self._looks = 0
         self._is_over = False
         self.is_paused = False
         """Whether steps follow passes that are not recorded: nothing is said of them."""
         self._unseen: Callable[..., Any] | None = None
         """Does what :meth:`_act` does where compiled code may call it; None: observes nothing."""
-        self._held_back: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
         self._own: Any = None
         self._ours: Any = None
 
@@ -138,11 +131,8 @@ class StepObserver:
         """Note from now on where optimizers are made, and states of modules are loaded."""
         from torch.optim import Optimizer
 
-        from agviz_engine.interrupt import held_back
-
         self._states.start()
         self._seeds.start()
-        self._held_back = held_back
         self._unseen = functools.partial(_unseen_act(), self)
         kind: Any = Optimizer
         own = getattr(kind, "_patch_step_function", None)
@@ -202,7 +192,7 @@ class StepObserver:
             held = _held(optimizer)
             of.is_stepping = False
             of.step, of.versions = number, [one._version for one in held]
-            of.identities = tuple(map(id, held))
+            self._identify(of, held)
             self._ever_held.update(of.identities)
             of.reached.clear()
             of.sample.forget()
@@ -216,12 +206,20 @@ class StepObserver:
 
     def pass_ended(self) -> None:
         """It has ended."""
-        if self._optimizers:
+        if self._looks_at_end:
             self._guarded(self._pass_ended)
 
-    def reached(self, leaves: Sequence[Reached]) -> list[StepRow]:
-        """The leaves to which a pass leads that writes ``.grad``; what is to be written of them."""
-        return self._guarded(self._follow, leaves) or []
+    def reached(
+        self, graph_task: int, leaves: Sequence[tuple[int, Tensor]], names: Sequence[str]
+    ) -> list[StepRow]:
+        """Follow the leaves to which a pass leads; what is to be written of them.
+
+        Args:
+            graph_task: whose pass; it writes ``.grad``.
+            leaves: node and variable of each.
+            names: by node; a single one is that of all. Empty: no module has it as a parameter.
+        """
+        return self._guarded(self._follow, graph_task, leaves, names) or []
 
     def look(self, graph_task: int = NO_GRAPH_TASK) -> list[StepRow]:
         """Look for parameters and buffers that are not finite; what is to be written.
@@ -254,8 +252,7 @@ class StepObserver:
         if self._is_over:
             return None
         try:
-            # What runs between (a handler of a signal) would find autograd switched off.
-            with self._lock, self._held_back():
+            with self._lock:
                 return act(*args)
         except Exception as error:
             if comes_from_outside(error):
@@ -266,24 +263,31 @@ class StepObserver:
 
     def _made(self, optimizer: Any) -> None:
         if optimizer not in self._optimizers:
-            made = None if self._provenance is None else self._provenance.here()
-            self._optimizers[optimizer] = _Optimizer(self._number(), made)
+            self._add(optimizer, None if self._provenance is None else self._provenance.here())
 
     def _of(self, optimizer: Any) -> _Optimizer:
-        found = self._optimizers.get(optimizer)
-        if found is None:
-            found = self._optimizers[optimizer] = _Optimizer(self._number(), None)
+        return self._optimizers.get(optimizer) or self._add(optimizer, None)
+
+    def _add(self, optimizer: Any, made: Callable[[], tuple[Frame, ...]] | None) -> _Optimizer:
+        found = self._optimizers[optimizer] = _Optimizer(self._number(), made)
+        self._holder_count = -1
         return found
 
     def _called(self, optimizer: Any) -> None:
         of = self._of(optimizer)
         held = _held(optimizer)
-        of.identities = tuple(map(id, held))
+        self._identify(of, held)
         of.is_stepping = True
         of.passes = self._passes
         self._find_gradients(of, held)
         of.is_kept = of.kept.is_kept
         of.sample.called(held, of.identities)
+
+    def _identify(self, of: _Optimizer, held: Sequence[Tensor]) -> None:
+        identities = tuple(map(id, held))
+        if identities != of.identities:
+            of.identities = identities
+            self._holder_count = -1
 
     def _find_gradients(self, of: _Optimizer, held: Sequence[Tensor]) -> None:
         of.had_grad = tuple(one.grad is not None for one in held)
@@ -296,7 +300,7 @@ class StepObserver:
         of.is_stepping = False
         held = _held(optimizer)
         if len(held) != len(of.identities):  # the step has added a group
-            of.identities = tuple(map(id, held))
+            self._identify(of, held)
             self._find_gradients(of, held)
         if of.passes != self._passes:  # a closure has called backward inside of the step
             self._find_gradients(of, held)
@@ -306,7 +310,9 @@ class StepObserver:
             stepped = None if self._provenance is None else self._provenance.here()
             name = type(optimizer).__name__
             rows.append(SeenOptimizer(graph_task, of.number, name, of.made, stepped))
-        rows += self._held_rows(of, held, number, graph_task)
+        facts = of.identities, tuple(one.requires_grad for one in held), of.had_grad
+        if facts != of.reported:
+            rows += self._held_rows(of, held, facts, number, graph_task)
         rates = [_number(group.get("lr")) for group in optimizer.param_groups]
         known = [rate for rate in rates if rate is not None]
         decays = [_number(group.get("weight_decay")) for group in optimizer.param_groups]
@@ -336,13 +342,9 @@ class StepObserver:
         return rows
 
     def _held_rows(
-        self, of: _Optimizer, held: Sequence[Tensor], number: int, graph_task: int
+        self, of: _Optimizer, held: Sequence[Tensor], facts: _Facts, number: int, graph_task: int
     ) -> Iterator[StepRow]:
-        """What the optimizer holds, where that is not what was reported last."""
-        wants = tuple(one.requires_grad for one in held)
-        facts = of.identities, wants, of.had_grad
-        if facts == of.reported:
-            return
+        """What the optimizer holds, which is not what was reported last."""
         is_new = of.reported is None or of.reported[0] != of.identities
         of.reported = facts
         if is_new:
@@ -357,34 +359,55 @@ class StepObserver:
         of.rows += len(held)
         shapes = [str(list(one.shape)) for one in held]
         dtypes = [str(one.dtype).removeprefix("torch.") for one in held]
-        columns = zip(of.names, shapes, dtypes, wants, of.had_grad, strict=True)
+        columns = zip(of.names, shapes, dtypes, *facts[1:], strict=True)
         yield HeldParameters(graph_task, of.number, number, tuple(columns))
 
     def _pass_begun(self) -> None:
+        self._looks_at_end = not self.has_stepped
         for optimizer, of in list(self._optimizers.items()):
-            if of.is_watched_here:
-                of.kept.pass_begun(_held(optimizer))
-            elif not self.has_stepped and of.is_of_this_thread:
-                of.unstepped.pass_begun(_held(optimizer))
+            if gradients := self._gradients_of(of):
+                gradients.pass_begun(_held(optimizer))
+            self._looks_at_end |= of.kept.is_watching
 
     def _pass_ended(self) -> None:
         for optimizer, of in list(self._optimizers.items()):
-            if of.is_watched_here:
-                of.kept.pass_ended(_held(optimizer))
-            elif not self.has_stepped and of.is_of_this_thread:
-                of.unstepped.pass_ended(_held(optimizer))
+            if gradients := self._gradients_of(of):
+                gradients.pass_ended(_held(optimizer))
 
-    def _follow(self, leaves: Sequence[Reached]) -> list[UnheldLeaf]:
+    def _gradients_of(self, of: _Optimizer) -> KeptGradients | Unstepped | None:
+        """What a pass of this thread can show of its gradients.
+
+        To read a ``.grad`` that another thread writes at this moment may end the process.
+        """
+        if of.thread != threading.get_ident():
+            return None
+        if of.kept.is_watching:
+            return of.kept
+        return None if self.has_stepped else of.unstepped
+
+    def _follow(
+        self, graph_task: int, leaves: Sequence[tuple[int, Tensor]], names: Sequence[str]
+    ) -> list[UnheldLeaf]:
         found: list[UnheldLeaf] = []
-        held: dict[int, _Optimizer] = {}
-        for optimizer, of in list(self._optimizers.items()):
-            held.update(dict.fromkeys(of.identities or map(id, _held(optimizer)), of))
-        for leaf in leaves:
-            holder = held.get(id(leaf.variable))
+        holders = self._take_holders()
+        for node, variable in leaves:
+            holder = holders.get(id(variable))
             if holder is not None:
-                holder.reached.add(id(leaf.variable))
-            found += self._unheld.reached(leaf, held)
+                holder.reached.add(id(variable))
+            if holder is None or self._unheld.follows_any:
+                name = names[node] if len(names) > 1 else names[0]
+                leaf = Reached(graph_task, node, variable, name)
+                found += self._unheld.reached(leaf, holders)
         return found
+
+    def _take_holders(self) -> dict[int, _Optimizer]:
+        if self._holder_count != len(self._optimizers):
+            self._holders, self._holder_count = {}, len(self._optimizers)
+            for optimizer, of in list(self._optimizers.items()):
+                self._holders.update(dict.fromkeys(of.identities or map(id, _held(optimizer)), of))
+                if not of.identities:  # before its first step, groups may be added to it
+                    self._holder_count = -1
+        return self._holders
 
     def _look(self, graph_task: int) -> list[StepRow]:
         self._looks += 1
@@ -407,7 +430,8 @@ class StepObserver:
     def _idle(self) -> Iterator[SeenOptimizer]:
         """What holds parameters whose gradients come and go, where no optimizer ever stepped."""
         for optimizer, of in list(self._optimizers.items()):
-            if of.is_of_this_thread and of.unstepped.is_idle(_held(optimizer)):
+            is_own = of.thread == threading.get_ident()
+            if is_own and of.unstepped.is_idle(_held(optimizer)):
                 name = type(optimizer).__name__
                 yield SeenOptimizer(NO_GRAPH_TASK, of.number, name, of.made, None)
 
@@ -427,6 +451,8 @@ def _held(optimizer: Any) -> list[Tensor]:
 
 def _number(value: object) -> float | None:
     """A rate as a number; None: it has none, or it lies on a device that would be waited for."""
+    if type(value) is float:
+        return value
     from torch import Tensor
 
     if is_a(value, Tensor):

@@ -59,6 +59,11 @@ class UnheldLeaves:
         self._known: dict[tuple[int, int], _Followed] = {}
         """By identity and address."""
 
+    @property
+    def follows_any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._known)
+
     def reached(self, leaf: Reached, held: Container[int]) -> Iterator[UnheldLeaf]:
         """A pass leads to a leaf; what is to be written of it.
 
