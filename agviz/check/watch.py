@@ -167,8 +167,9 @@ class GradientWatch(CheckForward):
             return None
         try:
             if name is None:
-                name = self._name(function) or getattr(function, "__name__", "")
-                if name not in _OPEN and not self._name(function):
+                does = self._traits(function)
+                name = does.name if does else getattr(function, "__name__", "")
+                if does is None and name not in _OPEN:
                     return None
             if not self._is_wanted():
                 return None

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _MOST_TENSORS: Final = 1_000
 """Of one call."""
+_HOLDING: Final = (tuple, list, dict)
+"""Of what may hold some; of ``dict`` no subclass is looked into."""
 _MOST_DEPTH: Final = 3
 """Of lists in lists."""
 _MOST_WORDS: Final = 12
@@ -22,20 +24,28 @@ _PLAIN: Final = (bool, int, float, complex, str, type(None), type(...))
 _TORCHS: Final = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-def tensors_of(args: Iterable[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def tensors_of(args: Iterable[Any], kwargs: dict[str, Any]) -> list[tuple[str, Tensor]]:
     """The tensors among arguments, with their places."""
-    named = itertools.chain(zip(map(str, itertools.count()), args, strict=False), kwargs.items())
-    everything = itertools.chain.from_iterable(_within(place, each, 0) for place, each in named)
-    return itertools.islice(everything, _MOST_TENSORS)
+    found: list[tuple[str, Tensor]] = []
+    for place, each in enumerate(args):
+        if isinstance(each, Tensor):
+            found.append((str(place), each))
+        elif isinstance(each, _HOLDING):
+            found += itertools.islice(_within(str(place), each, 0), _MOST_TENSORS)
+        if len(found) > _MOST_TENSORS:
+            break
+    for name, each in kwargs.items():
+        found += itertools.islice(_within(name, each, 0), _MOST_TENSORS)
+    return found[:_MOST_TENSORS]
 
 
-def tensors_given(result: Any) -> Iterator[tuple[str, Tensor]]:
+def tensors_given(result: Any) -> list[tuple[str, Tensor]]:
     """The tensors of a result, with their places."""
     if isinstance(result, Tensor):
-        return iter((("", result),))
+        return [("", result)]
     if isinstance(result, tuple | list):
         return tensors_of(result, {})
-    return tensors_of((), result) if type(result) is dict else iter(())
+    return tensors_of((), result) if type(result) is dict else []
 
 
 def _within(place: str, value: Any, depth: int) -> Iterator[tuple[str, Tensor]]:

@@ -41,6 +41,7 @@ from agviz.record.global_hooks import STEP_BEGINS, STEP_ENDS, GlobalHooks
 from agviz.record.provenance import Provenance
 from agviz.record.swapping import when_swapped
 from agviz.record.tensor_identity import NO_MEMORY, Identities
+from agviz.record.torch_functions import Traits
 from agviz.traces.forward import INSIDE, READS_GRADIENT
 from agviz_engine.emit import Emitter
 from agviz_engine.errors import comes_from_outside
@@ -78,6 +79,14 @@ _FAST_PATHS: Final = (
     torch.nn.TransformerEncoderLayer,
 )
 """Modules that in evaluation take a fast path unless a mode is there."""
+_WHOLE: Final = frozenset(
+    each
+    for each in vars(torch).values()
+    if isinstance(each, torch.dtype) and not (each.is_floating_point or each.is_complex)
+)
+"""Dtypes of numbers that are all finite, none of which is measured."""
+_shapes: dict[tuple[int, ...], str] = {}
+"""In words."""
 
 
 class _Call:
@@ -86,6 +95,7 @@ class _Call:
     __slots__ = (
         "arguments",
         "captured",
+        "does",
         "first_nr",
         "grad_enabled",
         "id",
@@ -93,22 +103,27 @@ class _Call:
         "module",
         "name",
         "recomputed_in",
+        "tensors",
         "thread",
         "time_ns",
     )
 
-    def __init__(self, number: int, name: str, module: str) -> None:
+    def __init__(self, number: int, does: Traits, module: str) -> None:
         self.id = number
         self.time_ns = time.monotonic_ns()
-        self.name = name
+        self.name = does.name
+        self.does = does
         self.module = module
-        self.thread = current().thread_id
-        graph_task = current().current_graph_task
+        here = current()
+        self.thread = here.thread_id
+        graph_task = here.current_graph_task
         self.recomputed_in = NO_GRAPH_TASK if graph_task is None else graph_task.id
         self.grad_enabled = torch.is_grad_enabled()
         self.captured: Any = None
         self.arguments = ""
+        self.tensors: list[tuple[str, Tensor]] = []
         self.inputs: list[ForwardTensor] = []
+        """The same, as they were."""
         self.first_nr: int = _C._autograd._get_sequence_nr()
 
 
@@ -176,8 +191,8 @@ class CheckForward:
         self._way: Way | None = None
         self._here = _Here()
         self._identities = Identities()
-        self._function_names: dict[Any, str] = {}
-        """By function; empty for those that say nothing of a forward."""
+        self._functions: dict[Any, Traits | None] = {}
+        """None: it says nothing of a forward."""
         self._next_id = 0
         self._ids = threading.RLock()
         self._waiting: list[ForwardOp] = []
@@ -293,24 +308,24 @@ class CheckForward:
         if not self._is_listening:
             return None
         try:
-            if name is None:
-                name = self._name(function)
-            if not name or not self._is_wanted() or self._is_of_a_step(name, args):
+            does = self._traits(function) if name is None else Traits.of(name)
+            if does is None or not self._is_wanted() or self._is_of_a_step(does.name, args):
                 return None
-            if name == READS_GRADIENT and not _has_no_gradient(args):
+            if does.name == READS_GRADIENT and not _has_no_gradient(args):
                 return None
             self._emit.thread("", CPU_QUEUE)
             with self._ids:
-                call = _Call(self._next_id, name, self._names.current() or "")
+                call = _Call(self._next_id, does, self._names.current() or "")
                 self._next_id += 1
             if self._way is not None:
                 call.captured = self._way.one()
             with torch._C.DisableTorchFunction():
                 call.arguments = words(args, kwargs)
                 most = 0 if self._here.in_step else _MOST_MEASURED
+                call.tensors = tensors_of(args, kwargs)
                 call.inputs = [
                     self._described(place, tensor, measures=n < most, if_news=True)
-                    for n, (place, tensor) in enumerate(tensors_of(args, kwargs))
+                    for n, (place, tensor) in enumerate(call.tensors)
                 ]
         except Exception as error:
             if comes_from_outside(error):
@@ -323,7 +338,7 @@ class CheckForward:
         self,
         call: _Call,
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        kwargs: dict[str, Any],  # noqa: ARG002 - a derived class reads it
         result: Any,
         error: BaseException | None,
     ) -> None:
@@ -332,13 +347,13 @@ class CheckForward:
             end = _C._autograd._get_sequence_nr()
             name = call.name
             with torch._C.DisableTorchFunction():
-                changed = self._changed(call, args, kwargs)
-                given = [] if error is not None else list(tensors_given(result))
+                changed = self._changed(call)
+                given = [] if error is not None else tensors_given(result)
                 has_result = given or changed or error is not None or name == READS_GRADIENT
-                if not has_result and not torch_functions.leaves_torch(name):
+                if not has_result and not call.does.leaves_torch:
                     return
-                made = _made(given, changed)
-                outputs = self._outputs(name, made)
+                made = _made(given, changed) if changed else given
+                outputs = self._outputs(call.does, made)
                 inside = gates_of(args, result) if name == NAME and given else None
                 sequence_nr = self._sequence_nr(given or changed, call.first_nr, end)
                 located: Sequence[LocatedElements] = ()
@@ -347,7 +362,7 @@ class CheckForward:
                         call.id,
                         call.arguments,
                         call.inputs,
-                        [tensor for _, tensor in tensors_of(args, kwargs)],
+                        [tensor for _, tensor in call.tensors],
                         outputs,
                         [tensor for _, tensor in made],
                     )
@@ -394,16 +409,15 @@ class CheckForward:
             )
         self._has_forgotten = True
 
-    def _name(self, function: Any) -> str:
-        name = self._function_names.get(function)
-        if name is None:
+    def _traits(self, function: Any) -> Traits | None:
+        try:
+            return self._functions[function]
+        except KeyError:
             name = torch_functions.name_of(function)
-            if torch_functions.is_query(name):
-                name = ""
-            if len(self._function_names) > _MOST_NAMES:
-                self._function_names.clear()
-            self._function_names[function] = name
-        return name
+            if len(self._functions) > _MOST_NAMES:
+                self._functions.clear()
+            found = None if torch_functions.is_query(name) else Traits.of(name)
+            return self._functions.setdefault(function, found)
 
     def _is_wanted(self) -> bool:
         """Note [What is seen]."""
@@ -447,14 +461,13 @@ class CheckForward:
         version, dtype = _version(tensor), tensor.dtype
         number, writes = (NO_MEMORY, 0) if memory is None else (memory.number, memory.writes)
         found = None
-        if measures and (dtype.is_floating_point or dtype.is_complex):
+        if measures and dtype not in _WHOLE:
             state = number, writes, version
             if not if_news or known.measured != state:
                 known.measured = state
-                with health.unseen():
-                    found = health.measure(tensor)
+                found = health.health_of(tensor)
         parameter = ""
-        if isinstance(tensor, torch.nn.Parameter):
+        if type(tensor) is not Tensor and isinstance(tensor, torch.nn.Parameter):
             parameter = self._names.parameter(tensor) or ""
         return ForwardTensor(
             place,
@@ -462,22 +475,20 @@ class CheckForward:
             number,
             version,
             parameter,
-            _shape(tensor),
+            _shape(tensor) if found is None or found.shape is None else _shape_text(found.shape),
             health.name_of(dtype),
             tensor.requires_grad,
             self._node_nr(tensor) is None,
             found,
         )
 
-    def _changed(
-        self, call: _Call, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[tuple[str, Tensor]]:
+    def _changed(self, call: _Call) -> list[tuple[str, Tensor]]:
         """The arguments that it wrote to."""
         changed = []
-        sets = torch_functions.is_setter(call.name)
-        for before, (place, tensor) in zip(call.inputs, tensors_of(args, kwargs), strict=False):
-            is_other = self._identities.tensor(tensor).number != before.tensor
-            if is_other or (_version(tensor) == before.version and not (sets and place == "0")):
+        for before, (place, tensor) in zip(call.inputs, call.tensors, strict=True):
+            if _version(tensor) == before.version and not (call.does.sets and place == "0"):
+                continue
+            if self._identities.tensor(tensor).number != before.tensor:
                 continue
             changed.append((f"({place})", tensor))
             memory = self._identities.memory(tensor)
@@ -487,8 +498,8 @@ class CheckForward:
             program_ran()
         return changed
 
-    def _outputs(self, name: str, made: list[tuple[str, Tensor]]) -> list[ForwardTensor]:
-        measures = len(made) <= _MOST_MEASURED and not torch_functions.leaves_unfilled(name)
+    def _outputs(self, does: Traits, made: list[tuple[str, Tensor]]) -> list[ForwardTensor]:
+        measures = len(made) <= _MOST_MEASURED and not does.leaves_unfilled
         in_step = self._here.in_step  # parameters are measured when they are used
         return [
             self._described(
@@ -638,4 +649,13 @@ def _shape(tensor: Tensor) -> str:
         shape = health.shape_of(tensor)
     except RuntimeError:  # not made yet
         return ""
-    return "" if shape is None else str(list(shape))
+    return "" if shape is None else _shape_text(shape)
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    text = _shapes.get(shape)
+    if text is None:
+        if len(_shapes) > _MOST_NAMES:
+            _shapes.clear()
+        text = _shapes[shape] = str(list(shape))
+    return text

@@ -37,7 +37,7 @@ def take(mode: TorchFunctionMode) -> None:
 
 def has(mode: TorchFunctionMode) -> bool:
     """Whether it is on this thread."""
-    return mode in _modes()
+    return any(_C._get_function_stack_at(i) is mode for i in range(_C._len_torch_function_stack()))
 
 
 def _modes() -> list[TorchFunctionMode]:

@@ -7,7 +7,7 @@ attributes, and Python functions that call others in turn.
 from __future__ import annotations
 
 from types import MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 from agviz.traces.forward import READS_GRADIENT
 
@@ -89,6 +89,21 @@ def is_query(name: str) -> bool:
     return name in _QUERIES
 
 
+class Traits(NamedTuple):
+    """What of a function matters to a forward, which is asked of every call of it."""
+
+    name: str
+    leaves_torch: bool
+    sets: bool
+    leaves_unfilled: bool
+    """Whether what it gives back has elements that mean nothing yet."""
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """Those of the function of this name."""
+        return cls(name, leaves_torch(name), is_setter(name), name in _UNFILLED)
+
+
 def leaves_torch(name: str) -> bool:
     """Whether it takes numbers out of a tensor."""
     return name in _LEAVING
@@ -97,8 +112,3 @@ def leaves_torch(name: str) -> bool:
 def is_setter(name: str) -> bool:
     """Whether it sets or deletes an attribute of a tensor."""
     return name.endswith((".__set__", ".__delete__"))
-
-
-def leaves_unfilled(name: str) -> bool:
-    """Whether what it gives back has elements that mean nothing yet."""
-    return name in _UNFILLED
