@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from agviz.analysis.code_search import called_name, line_at, own_name
 from agviz.analysis.steps.finding import StepFinding
-from agviz.analysis.steps.values import Values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +30,6 @@ _POSITIVE: Final = ("exp", "softplus", "sqrt", "sigmoid")
 
 def log_for_scale(run: RunSteps) -> Iterator[StepFinding]:
     """Noise that is multiplied by the logarithm of its scale. Note [Named logarithms]."""
-    values: Values | None = None
     for file, function, statement in run.statements() if run.optimizers else ():
         if not isinstance(statement, ast.Assign | ast.Return | ast.Expr):
             continue
@@ -39,9 +37,7 @@ def log_for_scale(run: RunSteps) -> Iterator[StepFinding]:
             scale = _scale(node)
             if scale is None or not _LOGARITHM.match(own_name(scale).lower()):
                 continue
-            values = values or Values(run.trace)
-            written = ast.unparse(scale)
-            given = [one.value for one in values.assigned(written, file, function)]
+            given = [each for each in run.given_names.given(scale) if each is not None]
             if any(word in ast.unparse(each) for each in given for word in _POSITIVE):
                 continue
             name = own_name(scale)
@@ -54,7 +50,7 @@ def log_for_scale(run: RunSteps) -> Iterator[StepFinding]:
                     "A network gives the logarithm because a scale has to be above 0; multiplied"
                     " by that itself, noise is narrow where it is near 0, wide where it is far"
                     " below, and what else is computed of it (a KL divergence, a density) means"
-                    f" another width. Use {half.format(written)}."
+                    f" another width. Use {half.format(ast.unparse(scale))}."
                 ),
             )
             return

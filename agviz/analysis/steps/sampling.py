@@ -23,6 +23,7 @@ from agviz.analysis.vanishing import SAMPLERS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from agviz.analysis.steps.given_names import GivenNames
     from agviz.analysis.steps.run import RunSteps
     from agviz.measure.values import Health
     from agviz.traces.reader import Trace
@@ -42,6 +43,7 @@ _LEAST_SIZE: Final = 8
 _LEAST_ZERO: Final = 0.75
 """Of the gradient of a grid."""
 _COUNTING: Final = "arange"
+_MOST_DEEP: Final = 24
 _JOINING: Final = frozenset(
     {"broadcast_tensors", "cartesian_prod", "cat", "concat", "dstack", "meshgrid", "stack"}
 )
@@ -62,7 +64,7 @@ def in_pixels(run: RunSteps) -> Iterator[StepFinding]:
     if run.trace.meta.check_forward:
         measured = [_measured(run.trace, task) for task in passes]
     else:
-        measured = [_by_gradient(run.trace, task) for task in passes]
+        measured = [_by_gradient(run, task) for task in passes]
     for line, seen in measured[-1].items():
         if all(line in one for one in measured):
             yield StepFinding(
@@ -114,16 +116,16 @@ def _range(grid: Health) -> str:
     return f"numbers from {least} to {most}, with a mean of {mean}"
 
 
-def _by_gradient(trace: Trace, task: GraphTaskRow) -> dict[Frame, str]:
+def _by_gradient(run: RunSteps, task: GraphTaskRow) -> dict[Frame, str]:
     """The lines of a pass whose grid counts pixels, and gets a gradient of zeros for the most."""
     found = {}
-    for node in trace.nodes(task.id):
+    for node in run.trace.nodes(task.id):
         if node.frame is None or node.name.removesuffix("Backward0") not in SAMPLERS:
             continue
-        for row in trace.health(task.id, node.index):
+        for row in run.trace.health(task.id, node.index):
             is_of_grid = (row.role, row.slot) == ("output", 1)
             is_zero = _LEAST_ZERO * row.numel <= row.zero < row.numel
-            if is_of_grid and is_zero and _is_counted(trace, node.frame):
+            if is_of_grid and is_zero and _is_counted(run, node.frame):
                 found[node.frame] = (
                     "The grid is counted by arange(), in pixels, and nothing brings it to -1 to 1;"
                     f" {row.zero:,} of the {row.numel:,} numbers of its gradient are 0."
@@ -131,9 +133,9 @@ def _by_gradient(trace: Trace, task: GraphTaskRow) -> dict[Frame, str]:
     return found
 
 
-def _is_counted(trace: Trace, line: Frame) -> bool:
+def _is_counted(run: RunSteps, line: Frame) -> bool:
     """Whether the text counts the pixels of which the grid of a line is made."""
-    for function, node in nodes_of(trace, line.file):
+    for function, node in nodes_of(run.trace, line.file):
         if (
             isinstance(node, ast.Call)
             and called_name(node) == _SAMPLING
@@ -142,101 +144,35 @@ def _is_counted(trace: Trace, line: Frame) -> bool:
         ):
             words = {word.arg: word.value for word in node.keywords}
             grid = words.get("grid", node.args[1] if len(node.args) > 1 else None)
-            return grid is not None and _Counted(trace, line.file).counts(function, grid)
+            return grid is not None and _counts(run.given_names, grid)
     return False
 
 
-class _Counted:
-    """What the variables and functions of a file count.
-
-    Args:
-        trace: holds the text.
-        file: the file.
-    """
-
-    def __init__(self, trace: Trace, file: str) -> None:
-        self._nodes = nodes_of(trace, file)
-        self._defined = {
-            node.name: node for _, node in self._nodes if isinstance(node, ast.FunctionDef)
-        }
-        self._seen = set[tuple[str, str]]()
-
-    def counts(self, function: str, value: ast.expr) -> bool:
-        """Whether an expression is made of what ``arange`` gives, moved at most."""
-        match value:
-            case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right):
-                return any(self.counts(function, each) for each in (left, right))
-            case ast.Tuple(elts=parts) | ast.List(elts=parts):
-                return any(self.counts(function, part) for part in parts)
-            case ast.Call():
-                return self._is_counting(function, value)
-            case ast.Subscript(value=of) | ast.Starred(value=of):
-                return self.counts(function, of)
-            case ast.Name() | ast.Attribute():
-                return self._is_given_counts(function, ast.unparse(value))
+def _counts(names: GivenNames, value: ast.expr, depth: int = 0) -> bool:
+    """Whether an expression is made of what ``arange`` gives, moved at most."""
+    if depth > _MOST_DEEP:
         return False
-
-    def _is_given_counts(self, function: str, written: str) -> bool:
-        if (function, written) in self._seen:  # of itself, as x = x + 1
-            return True
-        self._seen.add((function, written))
-        given = list(self._given(function, written))
-        return bool(given) and all(self.counts(at, each) for at, each in given)
-
-    def _is_counting(self, function: str, call: ast.Call) -> bool:
-        name, of = called_name(call), list(call.args)
-        if name == _COUNTING:
-            parts = [node for each in of for node in ast.walk(each)]
-            return not any(isinstance(node, ast.UnaryOp | ast.Div) for node in parts)
-        if name in self._defined:
-            given = list(self._returned(name))
-            return bool(given) and all(self.counts(name, each) for each in given)
-        if name in _ALIKE and isinstance(call.func, ast.Attribute):
-            of = of[:1] if ast.unparse(call.func.value) == "torch" else [call.func.value]
-        elif name not in _JOINING:
-            return False
-        return any(self.counts(function, each) for each in of)
-
-    def _returned(self, name: str) -> Iterator[ast.expr]:
-        for at, node in self._nodes:
-            if at == name and isinstance(node, ast.Return) and node.value is not None:
-                yield node.value
-
-    def _given(self, function: str, written: str) -> Iterator[tuple[str, ast.expr]]:
-        """What a variable is given: by assignments, as a buffer, or as an argument of calls."""
-        for at, node in self._nodes:
-            is_own = at == function or written.startswith("self.")
-            match node:
-                case ast.Assign(targets=targets, value=value) if is_own:
-                    if written in [part for target in targets for part in _parts(target)]:
-                        yield at, value
-                case ast.AugAssign(target=target, op=op, value=value) if is_own:
-                    if written in _parts(target):
-                        yield at, ast.BinOp(ast.Name(written, ast.Load()), op, value)
-                case ast.Call(func=ast.Attribute(value=of, attr=name)) if name == "register_buffer":
-                    if written in {f"{ast.unparse(of)}.{_text(each)}" for each in node.args[:1]}:
-                        yield from ((at, each) for each in node.args[1:2])
-                case ast.Call(func=ast.Attribute(value=of, attr=name)) if (
-                    is_own and name.endswith("_") and name not in _ALIKE and written in _parts(of)
-                ):
-                    yield at, node
-                case ast.Call() if called_name(node) == function and function in self._defined:
-                    yield from ((at, each) for each in self._argument(node, function, written))
-
-    def _argument(self, call: ast.Call, function: str, name: str) -> Iterator[ast.expr]:
-        names = [each.arg for each in self._defined[function].args.args]
-        names = names[1:] if names[:1] == ["self"] else names
-        yield from (word.value for word in call.keywords if word.arg == name)
-        yield from (value for own, value in zip(names, call.args, strict=False) if own == name)
+    if isinstance(value, ast.Call) and called_name(value) == _COUNTING:
+        inside = [node for each in value.args for node in ast.walk(each)]
+        return not any(isinstance(node, ast.UnaryOp | ast.Div) for node in inside)
+    parts = _made_of(value)
+    if parts:
+        return any(_counts(names, each, depth + 1) for each in parts)
+    given = names.given(value)
+    return bool(given) and all(each and _counts(names, each, depth + 1) for each in given)
 
 
-def _parts(target: ast.expr) -> list[str]:
-    """What is written where something is assigned to: to some of its elements, too."""
-    while isinstance(target, ast.Subscript | ast.Starred):
-        target = target.value
-    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
-    return [each for part in parts for each in _parts(part)] or [ast.unparse(target)]
-
-
-def _text(value: ast.expr) -> str:
-    return str(value.value) if isinstance(value, ast.Constant) else ""
+def _made_of(value: ast.expr) -> Sequence[ast.expr]:
+    """Of which expressions one has the numbers, moved at most; empty: that is not written in it."""
+    match value:
+        case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right):
+            return left, right
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return parts
+        case ast.Subscript(value=of) | ast.Starred(value=of):
+            return (of,)
+        case ast.Call(func=ast.Attribute(value=of)) if called_name(value) in _ALIKE:
+            return value.args[:1] if ast.unparse(of) == "torch" else (of,)
+        case ast.Call() if called_name(value) in _JOINING:
+            return value.args
+    return ()
