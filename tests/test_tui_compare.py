@@ -396,7 +396,7 @@ class Sleeps(torch.autograd.Function):
 
 async def test_what_took_longer_and_what_differs_by_little(tmp_path: Path) -> None:
     paths = [tmp_path / "a.agviz", tmp_path / "b.agviz"]
-    for path, seconds, factor in zip(paths, (0.0, 0.05), (1.0, 1.0 + 1e-5), strict=True):
+    for path, seconds, factor in zip(paths, (0.0, 0.3), (1.0, 1.0 + 1e-5), strict=True):
         weight = torch.ones(3, requires_grad=True)
         with agviz.trace(path=path):
             y = Sleeps.apply(weight * 2, seconds)  # type: ignore[no-untyped-call]
@@ -405,7 +405,7 @@ async def test_what_took_longer_and_what_differs_by_little(tmp_path: Path) -> No
         found = beside(a, b)
         (slowest, *_) = found.slower
         assert found.a.graph[found[slowest].a].name == "SleepsBackward"
-        assert found.took_ns[1] >= 50_000_000  # the sleep
+        assert found.took_ns[1] >= 300_000_000  # the sleep, longer than a busy machine stops others
         said = list(beside_words.sentences(found))
         assert "SleepsBackward" in said[-1]
         assert len(found.differing) >= 3
@@ -421,7 +421,7 @@ async def test_what_took_longer_and_what_differs_by_little(tmp_path: Path) -> No
         assert rows.cursor == slowest
         marked = re.search(r"▲([\d.]+) ms", plain(rows.line(slowest, 150)))
         assert marked
-        assert float(marked[1]) >= 50  # the sleep, and what a busy machine adds to it
+        assert float(marked[1]) >= 300  # the sleep, and what a busy machine adds to it
         await pilot.press("plus", "plus", "plus", "plus")
         await pilot.pause(0.1)
         assert "0 differ, " in str(rows.border_subtitle)
