@@ -72,8 +72,8 @@ REMEDIES: Final[Mapping[str, str]] = {
 }
 
 _OF_EXP: Final = (
-    "It is made of exp, which underflows to 0 (in float32 below -103): add up logarithms"
-    " (log_softmax, logsumexp in place of the log of a sum), or clamp the argument from below."
+    "It is made of exp, which underflows to 0: add up logarithms (log_softmax, logsumexp), clamp"
+    " the argument from below, or choose it, too: log(torch.where(ok, x, 1.0))."
 )
 
 _MASKS: Final[Mapping[str, str]] = {
