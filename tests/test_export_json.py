@@ -151,6 +151,9 @@ def test_the_forward_the_parameters_and_what_was_saved_where_it_broke(tmp_path: 
         assert told.pop("health") == as_json(broken.health._asdict(), 0)
         assert told == {k: v for k, v in broken._asdict().items() if k != "health"}
         ops = trace.forward_ops()
+        stacks = [node.stack for node in trace.nodes(number)]
+    assert any(stacks)
+    assert not any("check_forward" in frame.file for stack in stacks for frame in stack)
     assert len(found["forward"]) == len(ops) > 5
     for op, row in zip(ops, found["forward"], strict=True):
         stack = [{k: v for k, v in f._asdict().items() if k != "source"} for f in op.stack]

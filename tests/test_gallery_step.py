@@ -25,13 +25,14 @@ HEALTHY = programs("step_healthy")
 CALLED = '\n\nif __name__ == "__main__":\n    torch.manual_seed(0)\n    kept = program()\n'
 KINDS = {
     "after the mean", "alike", "all with all", "always drops", "always skipped", "average", "axis",
-    "bounds swapped", "buffer", "cleared", "clip undone", "clipped", "collapses", "cosine logits",
+    "bounds swapped", "buffer", "cleared", "clip undone", "clipped", "codes untrained",
+    "collapses", "cosine logits",
     "data written", "decays", "determinant", "diverges", "drawn", "drawn apart", "drawn once",
     "falls", "far for near", "first batch", "first turn", "flagged", "follows another",
     "for the other", "frozen", "frozen by name", "frozen, moved", "given back", "gradient unused",
     "grid in pixels", "grows each step", "held instead", "held twice", "hidden write",
     "hook writes", "horizon", "inverted", "items written", "kept", "kept on class", "labels",
-    "late binding", "leaps", "left behind", "left in groups", "log for scale", "lost sums",
+    "late binding", "leaps", "left behind", "left in groups", "loads itself", "log for scale", "lost sums",
     "made anew", "made in forward", "mask added", "mask inverted", "milestones", "mixed", "mode",
     "multiplied", "never follows", "never steps", "no causal mask", "no gradient", "no option",
     "no statistics", "no way back", "norm of parts", "not called", "not clipped", "not held",
@@ -43,7 +44,7 @@ KINDS = {
     "set back", "sign lost", "single values", "spoilt", "stepped again", "still", "still scaled",
     "stuck", "sum beside mean", "summed derivative", "swallowed", "swings", "teacher in training",
     "thrown away", "too slow", "two orders", "undetached", "unfrozen", "unread", "unregistered",
-    "unused result", "values copied", "weighed", "weight 0", "whole batch", "with itself",
+    "unused result", "values copied", "wasted term", "weighed", "weight 0", "whole batch", "with itself",
     "wrapped again", "wrong way", "zero scores",
 }  # fmt: skip
 

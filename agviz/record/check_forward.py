@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from agviz.record.elements.forward_origins import ForwardOrigins
     from agviz.record.names import Names
     from agviz.traces.elements import LocatedElements
-    from agviz.traces.rows import Frame
     from agviz_engine.instruments import Registry
 
 log = logging.getLogger("agviz")
@@ -70,8 +69,6 @@ _MOST_MEASURED: Final = 64
 """Tensors of one call that are measured."""
 _MOST_WAITING: Final = 50_000
 """Calls that are not written yet (some 100 MB); the older half goes when there are more."""
-_FRAMES_OF_OURS: Final = 2
-"""Of the mode, or of what replaces ``apply``, and of :meth:`CheckForward.begun`."""
 _MOST_NAMES: Final = 10_000
 _FAST_PATHS: Final = (
     torch.nn.MultiheadAttention,
@@ -262,15 +259,11 @@ class CheckForward:
         until = self._next_id
         ops = self._waiting[:]
         del self._waiting[: len(ops)]
-        return ForwardOps(graph_task, until, ops, self._resolved)
+        return ForwardOps(graph_task, until, ops, self._provenance.resolve)
 
     def number(self, tensor: Tensor) -> int:
         """Number of a tensor among those of torch functions."""
         return self._identities.tensor(tensor).number
-
-    def _resolved(self, captured: Sequence[Any]) -> list[tuple[Frame, ...]]:
-        """Stacks of what was captured, without the frames of the mode."""
-        return [stack[:-_FRAMES_OF_OURS] for stack in self._provenance.resolve(captured)]
 
     def memory(self, tensor: Tensor) -> int:
         """The number by which rows know the storage of a tensor; -1: it has none."""

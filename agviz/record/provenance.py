@@ -22,6 +22,7 @@ import re
 import threading
 import warnings
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from agviz.record import capturing
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from agviz_engine.tensor_facts import Block
 
 log = logging.getLogger("agviz")
+
+_OBSERVING: Final = str(Path(__file__).with_name("check_forward.py"))
 
 _MOST_CAPTURED: Final = 200_000
 """Stacks captured between two graph tasks (some 250 MB); nodes after that have none."""
@@ -253,13 +256,17 @@ class Provenance:
         log.warning("where nodes come from is no longer recorded (%r)", error)
 
     def resolve(self, captured: Sequence[Any]) -> list[tuple[Frame, ...]]:
-        """Stacks, outermost frame first, of what :meth:`captured` gave; empty for None."""
+        """Stacks, outermost frame first, of what :meth:`captured` gave; empty for None.
+
+        Without the frames in which ``--check-forward`` observes a function of torch.
+        """
         stacks: list[tuple[Frame, ...]] = []
         for found in map(capturing.unwrapped, captured):
             if found is None:
                 stacks.append(())
             elif isinstance(found, list):  # anomaly mode's own
-                frames = itertools.starmap(self.files.frame, _parsed(found))
+                raw = (each for each in _parsed(found) if each[0] != _OBSERVING)
+                frames = itertools.starmap(self.files.frame, raw)
                 stacks.append(tuple(frames)[-MOST_FRAMES:])
             else:
                 stacks.append(self._stack(found))
@@ -273,7 +280,11 @@ class Provenance:
             if len(self._frames) > _MOST_KNOWN or len(self._stacks) > _MOST_KNOWN:
                 self._frames.clear()
                 self._stacks.clear()
-            stack = self._stacks[raw] = tuple(map(self._frame, capturing.positions(begin, end)))
+            stack = self._stacks[raw] = tuple(
+                self._frame(position)
+                for position in capturing.positions(begin, end)
+                if position[0].co_filename != _OBSERVING
+            )
         return stack
 
     def _frame(self, position: tuple[CodeType, int]) -> Frame:

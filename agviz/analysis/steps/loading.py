@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.code_search import ADDING, called_name, container_name, targets_of, tree_of
 from agviz.analysis.source import source_line
 from agviz.analysis.steps.finding import StepFinding
-from agviz.traces.module_states import EQUAL, SAVED, UNUSED
+from agviz.traces.module_states import EQUAL, SAME, SAVED, UNUSED
 from agviz.traces.rows import Frame
 from agviz.words.units import plural
 
@@ -88,6 +88,40 @@ def of_nothing(run: RunSteps) -> Iterator[StepFinding]:
             ),
         )
         return
+
+
+def of_itself(run: RunSteps) -> Iterator[StepFinding]:
+    """Loads by which a module is given its own state, again and again as others are trained."""
+    for fact in run.trace.module_states():
+        if fact.kind != SAME or fact.steps or fact.taken != fact.at or not fact.is_again:
+            continue
+        name = _given_its_own(run.trace, fact)
+        if name:
+            yield StepFinding(
+                kind="loads itself",
+                heading=f"{name} is loaded with its own state: nothing changes",
+                frame=_frame(run.trace, fact.at),
+                paragraph=(
+                    f"{name} gives its state and takes it, each time that this line runs, and is"
+                    " what it was before: as a target network or a teacher it stays as it was made,"
+                    " whatever is trained beside it. Load the state of the module that it is to"
+                    " follow."
+                ),
+            )
+            return
+
+
+def _given_its_own(trace: Trace, fact: StateFact) -> str:
+    """What a line loads with what it itself gives, as it is written; empty: it does not."""
+    for node in ast.walk(tree_of(trace, fact.at[0])):
+        if not isinstance(node, ast.Call) or not _holds(node, fact.at[1]):
+            continue
+        match node:
+            case ast.Call(func=ast.Attribute(value=of), args=[given, *_]):
+                name = ast.unparse(of)
+                if called_name(node) == _LOAD and ast.unparse(given) == f"{name}.state_dict()":
+                    return name
+    return ""
 
 
 def _frame(trace: Trace, place: tuple[str, int, str]) -> Frame:
