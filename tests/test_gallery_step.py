@@ -32,7 +32,8 @@ KINDS = {
     "for the other", "frozen", "frozen by name", "frozen, moved", "given back", "gradient unused",
     "grid in pixels", "grows each step", "held instead", "held twice", "hidden write",
     "hook writes", "horizon", "inverted", "items written", "kept", "kept on class", "labels",
-    "late binding", "leaps", "left behind", "left in groups", "loads itself", "log for scale", "lost sums",
+    "late binding", "leaps", "left behind", "left in groups", "loads itself",
+    "log for scale", "lost sums",
     "made anew", "made in forward", "mask added", "mask inverted", "milestones", "mixed", "mode",
     "multiplied", "never follows", "never steps", "no causal mask", "no gradient", "no option",
     "no statistics", "no way back", "norm of parts", "not called", "not clipped", "not held",
@@ -44,7 +45,8 @@ KINDS = {
     "set back", "sign lost", "single values", "spoilt", "stepped again", "still", "still scaled",
     "stuck", "sum beside mean", "summed derivative", "swallowed", "swings", "teacher in training",
     "thrown away", "too slow", "two orders", "undetached", "unfrozen", "unread", "unregistered",
-    "unused result", "values copied", "wasted term", "weighed", "weight 0", "whole batch", "with itself",
+    "unused result", "values copied", "wasted term", "weighed", "weight 0",
+    "whole batch", "with itself",
     "wrapped again", "wrong way", "zero scores",
 }  # fmt: skip
 
