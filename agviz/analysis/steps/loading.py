@@ -95,7 +95,7 @@ def of_itself(run: RunSteps) -> Iterator[StepFinding]:
     for fact in run.trace.module_states():
         if fact.kind != SAME or fact.steps or fact.taken != fact.at or not fact.is_again:
             continue
-        name = _given_its_own(run.trace, fact)
+        name = given_its_own(run.trace, *fact.at[:2])
         if name:
             yield StepFinding(
                 kind="loads itself",
@@ -111,10 +111,10 @@ def of_itself(run: RunSteps) -> Iterator[StepFinding]:
             return
 
 
-def _given_its_own(trace: Trace, fact: StateFact) -> str:
+def given_its_own(trace: Trace, file: str, line: int) -> str:
     """What a line loads with what it itself gives, as it is written; empty: it does not."""
-    for node in ast.walk(tree_of(trace, fact.at[0])):
-        if not isinstance(node, ast.Call) or not _holds(node, fact.at[1]):
+    for node in ast.walk(tree_of(trace, file)):
+        if not isinstance(node, ast.Call) or not _holds(node, line):
             continue
         match node:
             case ast.Call(func=ast.Attribute(value=of), args=[given, *_]):

@@ -12,16 +12,15 @@ that weights are pulled to on purpose is no parameter of a module which is calle
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 from typing import TYPE_CHECKING, Final
 
-from agviz.analysis.code_search import nodes_beside
 from agviz.analysis.lineage import last_name
 from agviz.analysis.measures import number
 from agviz.analysis.program_writes import written
 from agviz.analysis.steps.finding import StepFinding, parameters
+from agviz.analysis.steps.loading import given_its_own
 from agviz.traces.rows import visible
 from agviz.words.units import plural
 
@@ -71,7 +70,11 @@ def restores_nothing(run: RunSteps) -> Iterator[StepFinding]:
             continue
         if not steps:
             times_loaded = {one.graph_task for one in onto_itself if visible(one.stack) == used}
-            if not _is_load(op) or len(times_loaded) < _LEAST_LOADS or _is_round_trip(run, used):
+            if (
+                not _is_load(op)
+                or len(times_loaded) < _LEAST_LOADS
+                or given_its_own(trace, used.file, used.line)
+            ):
                 continue
         beside = [
             one
@@ -126,18 +129,6 @@ def _loaded_at_once(line: Frame, loads: Sequence[ForwardOpRow]) -> StepFinding:
             " lag behind, as a target network or a teacher, moves with each step. Make it by"
             " copy.deepcopy(model)."
         ),
-    )
-
-
-def _is_round_trip(run: RunSteps, line: Frame) -> bool:
-    """Whether a line gives a module its own state by one name, which nobody takes for a copy."""
-    return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and [ast.unparse(each) for each in node.args[:1]]
-        == [f"{ast.unparse(node.func.value)}.state_dict()"]
-        for node in nodes_beside(run.trace, line)
-        if getattr(node, "lineno", 0) == line.line
     )
 
 
