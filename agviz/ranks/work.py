@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from agviz.traces.inferred import is_observed
+
 if TYPE_CHECKING:
     from agviz.ranks.facts import Joined, PassFacts, RankFacts
     from agviz.ranks.run import Run
@@ -98,13 +100,31 @@ def own_times(run: Run, number: int, trace: Trace, of: PassFacts) -> list[int]:
         agviz.errors.TraceError: the file is damaged.
     """
     times = [0] * of.nodes
-    for row, spent in zip(
-        trace.executions(of.graph_task), trace.self_times(of.graph_task), strict=True
-    ):
-        times[row.node] = spent
+    rows, begun = trace.executions(of.graph_task), begins(trace, of.graph_task)
+    for row, spent in zip(rows, trace.self_times(of.graph_task), strict=True):
+        times[row.node] = spent + row.start_ns - begun[row.node]
     for meeting in run.meetings():
         one = meeting.by_rank.get(number)
         if one is not None and one.ordinal == of.ordinal and one.node >= 0:
             held = meeting.waiting_ns(number) + meeting.transfer_ns(number)
             times[one.node] = max(0, times[one.node] - held)
     return times
+
+
+def begins(trace: Trace, graph_task: int) -> dict[int, int]:
+    """By node: when the work for it began, in ns.
+
+    Where torch's own engine ran, its start is seen behind its tensor hooks: what came after the end
+    of the node before on its thread is theirs, but for the engine's own few microseconds.
+
+    Raises:
+        agviz.errors.TraceError: the file is damaged.
+    """
+    found: dict[int, int] = {}
+    ended: dict[int, int] = {}
+    is_native = is_observed(trace.meta)
+    for row in trace.executions(graph_task):
+        before = ended.get(row.thread, row.start_ns) if is_native else row.start_ns
+        found[row.node] = min(before, row.start_ns)
+        ended[row.thread] = row.start_ns if row.end_ns is None else row.end_ns
+    return found

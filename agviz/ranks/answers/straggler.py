@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from agviz.analysis.median import median
 from agviz.analysis.place import described, place
 from agviz.ranks.answers.found import RankVerdict, common_line, found_at, line_of
-from agviz.ranks.work import PHASES, own_times
+from agviz.ranks.work import PHASES, begins, own_times
 from agviz.traces.rows import visible
 from agviz.words.units import duration
 
@@ -187,10 +187,11 @@ def _line_inside(
         row = trace.node(number, node.index)
         if row.start_ns is None or row.end_ns is None:
             continue
+        begin = begins(trace, number).get(node.index, row.start_ns)
         stacks += [
             pause.stack
             for pause in pauses
-            if row.start_ns <= pause.time_ns <= row.end_ns and visible(pause.stack) != call
+            if begin <= pause.time_ns <= row.end_ns and visible(pause.stack) != call
         ]
     return common_line(stacks)
 
