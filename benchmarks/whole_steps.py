@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 WARM_UP: Final = 260
 STEPS: Final = 64
 STEPS_OF_LARGE: Final = (4, 8)
+"""That warm up, and that are measured, where a step takes half a second."""
 
 
 class StepCost(NamedTuple):

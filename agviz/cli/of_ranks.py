@@ -89,6 +89,7 @@ def summary(path: Path, *, as_json: bool) -> int:
     console = stdout_console()
     _heading(run, console)
     console.print(_rank_table(facts["ranks"]))
+    _print_ends(facts["ranks"], console)
     console.print()
     show([each.verdict for each in rank_verdicts(run)], console)
     _remarks(folder, console)
@@ -168,38 +169,41 @@ def _heading(run: Run, console: Console) -> None:
 def _rank_table(ranks: Sequence[dict[str, Any]]) -> Table:
     lacks_cpu = any((rank["delayed_ns"] or 0) > _NOTABLE * (rank["step_ns"] or 0) for rank in ranks)
     is_uneven = len({rank["passes"] for rank in ranks}) > 1
-    differ = any(rank["end"] != End.REGULAR or rank["unusual_passes"] for rank in ranks)
     table = columns_table(
         "Ranks: ms of a step, waiting and transfer apart", ("#", True),
         *([("passes", True)] if is_uneven else []), ("step", True),
         *((name, True) for name in _TIMES[:-1]), *([("no CPU", True)] if lacks_cpu else []),
-        ("last", True), *([("end", False)] if differ else []),
+        ("last", True),
     )  # fmt: skip
     table.padding = (0, 1, 0, 0)  # all columns fit 80 cells
-    if not differ:
-        table.caption = f"All {End.REGULAR}."
-        table.caption_justify = "left"
     shown = list(ranks)
     if len(shown) > _MOST_SHOWN:
         by_wait = sorted(ranks, key=lambda rank: (rank["end"] == End.REGULAR, -rank["joined_last"]))
         shown = sorted(by_wait[:_MOST_SHOWN], key=lambda rank: int(rank["rank"]))
     for rank in shown:
-        end = rank["end"]
-        is_bad = end not in {End.REGULAR, End.GROWING}
-        unusual = f", {plural(rank['unusual_passes'], 'unusual pass', 'unusual passes')}"
-        told = ("✗ " if is_bad else "") + end + (unusual if rank["unusual_passes"] else "")
         table.add_row(
             str(rank["rank"]),
             *([f"{rank['passes']:,}"] if is_uneven else []),
             _ms(rank["step_ns"]),
             *(_ms(rank[f"{name}_ns"]) for name in _TIMES[: len(_TIMES) - (not lacks_cpu)]),
             f"{rank['joined_last']:,}",
-            *([styled(told, "red" if is_bad or rank["unusual_passes"] else "")] if differ else []),
         )
     if len(shown) < len(ranks):
-        table.caption = f"{len(ranks) - len(shown):,} more ranks. {table.caption or ''}".strip()
+        table.caption = f"{len(ranks) - len(shown):,} more ranks"
         table.caption_justify = "left"
     return table
+
+
+def _print_ends(ranks: Sequence[dict[str, Any]], console: Console) -> None:
+    """How ranks ended, and how many unusual passes they had: a line for each that differs."""
+    alike = defaultdict(list)
+    for rank in ranks:
+        alike[rank["end"], rank["unusual_passes"]].append(int(rank["rank"]))
+    for (end, unusual), of in alike.items():
+        is_bad = end not in {End.REGULAR, End.GROWING}
+        said = f"{'✗ ' if is_bad else ''}{numbers(of)}: {end}"
+        said += f", {plural(unusual, 'unusual pass', 'unusual passes')}" if unusual else ""
+        write(said, console, indent=0, style="red" if is_bad or unusual else "")
 
 
 def _ms(ns: int | None) -> str:

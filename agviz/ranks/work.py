@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from agviz.traces.inferred import is_observed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agviz.ranks.facts import Joined, PassFacts, RankFacts
     from agviz.ranks.run import Run
     from agviz.traces.reader import Trace
+    from agviz.traces.rows import ExecutionRow
 
 PHASES: Final = ("before", "forward", "backward")
 """From the end of the pass before to the beginning of the forward; to that of backward; to its end.
@@ -100,7 +103,8 @@ def own_times(run: Run, number: int, trace: Trace, of: PassFacts) -> list[int]:
         agviz.errors.TraceError: the file is damaged.
     """
     times = [0] * of.nodes
-    rows, begun = trace.executions(of.graph_task), begins(trace, of.graph_task)
+    rows = trace.executions(of.graph_task)
+    begun = begins(trace, rows)
     for row, spent in zip(rows, trace.self_times(of.graph_task), strict=True):
         times[row.node] = spent + row.start_ns - begun[row.node]
     for meeting in run.meetings():
@@ -111,19 +115,16 @@ def own_times(run: Run, number: int, trace: Trace, of: PassFacts) -> list[int]:
     return times
 
 
-def begins(trace: Trace, graph_task: int) -> dict[int, int]:
-    """By node: when the work for it began, in ns.
+def begins(trace: Trace, rows: Sequence[ExecutionRow]) -> dict[int, int]:
+    """By node of ``rows``, which are those of a graph task: when the work for it began, in ns.
 
     Where torch's own engine ran, its start is seen behind its tensor hooks: what came after the end
     of the node before on its thread is theirs, but for the engine's own few microseconds.
-
-    Raises:
-        agviz.errors.TraceError: the file is damaged.
     """
     found: dict[int, int] = {}
     ended: dict[int, int] = {}
     is_native = is_observed(trace.meta)
-    for row in trace.executions(graph_task):
+    for row in rows:
         before = ended.get(row.thread, row.start_ns) if is_native else row.start_ns
         found[row.node] = min(before, row.start_ns)
         ended[row.thread] = row.start_ns if row.end_ns is None else row.end_ns

@@ -76,14 +76,6 @@ _FAST_PATHS: Final = (
     torch.nn.TransformerEncoderLayer,
 )
 """Modules that in evaluation take a fast path unless a mode is there."""
-_WHOLE: Final = frozenset(
-    each
-    for each in vars(torch).values()
-    if isinstance(each, torch.dtype) and not (each.is_floating_point or each.is_complex)
-)
-"""Dtypes of numbers that are all finite, none of which is measured."""
-_shapes: dict[tuple[int, ...], str] = {}
-"""In words."""
 
 
 class _Call:
@@ -98,7 +90,6 @@ class _Call:
         "id",
         "inputs",
         "module",
-        "name",
         "recomputed_in",
         "tensors",
         "thread",
@@ -108,7 +99,6 @@ class _Call:
     def __init__(self, number: int, does: Traits, module: str) -> None:
         self.id = number
         self.time_ns = time.monotonic_ns()
-        self.name = does.name
         self.does = does
         self.module = module
         here = current()
@@ -338,7 +328,7 @@ class CheckForward:
         """It gave back ``result``, or raised ``error``."""
         try:
             end = _C._autograd._get_sequence_nr()
-            name = call.name
+            name = call.does.name
             with torch._C.DisableTorchFunction():
                 changed = self._changed(call)
                 given = [] if error is not None else tensors_given(result)
@@ -454,7 +444,7 @@ class CheckForward:
         version, dtype = _version(tensor), tensor.dtype
         number, writes = (NO_MEMORY, 0) if memory is None else (memory.number, memory.writes)
         found = None
-        if measures and dtype not in _WHOLE:
+        if measures and (dtype.is_floating_point or dtype.is_complex):
             state = number, writes, version
             if not if_news or known.measured != state:
                 known.measured = state
@@ -645,10 +635,6 @@ def _shape(tensor: Tensor) -> str:
     return "" if shape is None else _shape_text(shape)
 
 
+@functools.lru_cache(_MOST_NAMES)
 def _shape_text(shape: tuple[int, ...]) -> str:
-    text = _shapes.get(shape)
-    if text is None:
-        if len(_shapes) > _MOST_NAMES:
-            _shapes.clear()
-        text = _shapes[shape] = str(list(shape))
-    return text
+    return str(list(shape))

@@ -58,10 +58,11 @@ def codes_untrained(run: RunSteps) -> Iterator[StepFinding]:
         return
     statements = [each for each in run.statements() if isinstance(each[2], _SIMPLE)]
     made = [found for _, _, node in statements if (found := _estimator(node)) is not None]
+    if not made:
+        return
     losses = [
         (file, function, statement, pulled)
         for file, function, statement in statements
-        if made
         for node in ast.walk(statement)
         if (pulled := _pulled(node)) is not None
     ]

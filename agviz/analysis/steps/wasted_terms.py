@@ -48,7 +48,7 @@ def wasted_terms(run: RunSteps) -> Iterator[StepFinding]:
             frame=lines[0],
             paragraph=(
                 "What is detached here is what should get the gradient of this term: it goes to"
-                f" parameters of another optimizer only, which clears it before it steps."
+                " parameters of another optimizer only, which clears it before it steps."
                 f" {each.name}{each.at} trains what it holds by the other terms alone. Where its"
                 " own step computes this term (the generator's, say), give it the samples without"
                 " detach()."
@@ -76,6 +76,8 @@ def _line(run: RunSteps, task: int, each: Stepping, others: list[Stepping]) -> F
         for other in others
         if other is not each and _is_cleared(run, task, other)
     ]
+    if not idle:
+        return None
     graph = PassGraph(run, task)
     roots = [node for node in graph.nodes if not graph.above.get(node.index)]
     terms = list(graph.scalars_below(roots[0].index)) if len(roots) == 1 else []

@@ -130,7 +130,7 @@ class ForwardTape:
         self._inside += name.endswith(_APPLY) and function is None
         if self._inside > (function is None):
             return None
-        if not any(True for _ in tensors_of(args, kwargs)):
+        if not tensors_of(args, kwargs):
             return None
         try:
             self._check_room()

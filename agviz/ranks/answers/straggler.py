@@ -187,7 +187,7 @@ def _line_inside(
         row = trace.node(number, node.index)
         if row.start_ns is None or row.end_ns is None:
             continue
-        begin = begins(trace, number).get(node.index, row.start_ns)
+        begin = begins(trace, trace.executions(number))[node.index]
         stacks += [
             pause.stack
             for pause in pauses

@@ -363,11 +363,12 @@ class StepObserver:
         yield HeldParameters(graph_task, of.number, number, tuple(columns))
 
     def _pass_begun(self) -> None:
-        self._looks_at_end = not self.has_stepped
+        looks = not self.has_stepped
         for optimizer, of in list(self._optimizers.items()):
             if gradients := self._gradients_of(of):
                 gradients.pass_begun(_held(optimizer))
-            self._looks_at_end |= of.kept.is_watching
+            looks |= of.kept.is_watching
+        self._looks_at_end = looks  # at once: the end of a pass of another thread reads it
 
     def _pass_ended(self) -> None:
         for optimizer, of in list(self._optimizers.items()):

@@ -16,9 +16,8 @@ _MOST: Final = 4
 """Parameters in a sample."""
 _MOST_NUMBERS: Final = 16_384
 """Of one; a larger one would be felt."""
-_SPARSER: Final = ((32, 1), (256, 8))
-_LAST: Final = 64
-"""Up to the first number of steps one in 1 is measured, up to the second one in 8, then one in 64.
+_EVERY: Final = ((32, 1), (256, 8), (math.inf, 64))
+"""Up to how many steps which one in how many is measured.
 
 A measured one costs 0.5 ms on a machine on which a step of a small MLP takes 3.5 ms.
 """
@@ -79,7 +78,7 @@ class StepSample:
         last, self._last = self._last, None
         if not self._places:
             return
-        every = next((every for until, every in _SPARSER if self._steps <= until), _LAST)
+        every = next(every for until, every in _EVERY if self._steps <= until)
         sample = [parameters[place] for place in self._places]
         self._net = _since(last, sample)
         if self._steps % every == 0:
